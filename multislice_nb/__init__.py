@@ -1,0 +1,64 @@
+"""Cloud TPU Multislice from a notebook.
+
+```python
+import multislice_nb as ms
+cloud = ms.connect()                     # no project named: the emulator on this machine
+qr = cloud.create("demo", accelerator_type="v4-16", node_count=2)
+qr.wait()
+cluster = ms.attach(qr)
+cluster.run("import jax; jax.device_count()").values
+```
+
+Importing this package imports nothing heavy: each name below comes with its first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multislice_nb import cloud, cluster, errors, experiments, plotting, sharding, tpu
+    from multislice_nb.cloud import connect
+    from multislice_nb.cluster import attach
+    from multislice_nb.experiments import sweep
+    from multislice_nb.magics import load_ipython_extension
+    from multislice_nb.plotting import plot_intensity
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "attach",
+    "cloud",
+    "cluster",
+    "connect",
+    "errors",
+    "experiments",
+    "load_ipython_extension",
+    "plot_intensity",
+    "plotting",
+    "sharding",
+    "sweep",
+    "tpu",
+]
+
+_ROOMS = {"cloud", "cluster", "errors", "experiments", "plotting", "sharding", "tpu"}
+_HOMES = {
+    "attach": "cluster",
+    "connect": "cloud",
+    "load_ipython_extension": "magics",
+    "plot_intensity": "plotting",
+    "sweep": "experiments",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

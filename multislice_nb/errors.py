@@ -1,0 +1,181 @@
+"""Every error that multislice_nb raises on purpose.
+
+    MultisliceError
+    ├── InvalidRequestError             asked for something that cannot be; nothing was sent or changed
+    │   ├── AcceleratorTypeError        no such slice
+    │   ├── ParallelismError            a product does not match chips or slices
+    │   └── MagicError                  a wrong word in a magic
+    ├── ConfigurationError              no project, zone or credentials
+    ├── CloudError                      what the Cloud TPU API answered
+    │   ├── NotFoundError
+    │   ├── AlreadyExistsError
+    │   ├── PermissionDeniedError
+    │   ├── QuotaExceededError
+    │   ├── FailedPreconditionError
+    │   ├── UnavailableError
+    │   ├── QueuedResourceFailedError   it reached a state from which it cannot become ACTIVE
+    │   └── WaitTimeoutError            a deadline passed while waiting for it
+    ├── EmulatorError                   the emulator did not start, stop or answer
+    ├── ClusterError                    the workers of a queued resource
+    │   ├── ConnectError                a worker did not answer SSH
+    │   ├── StartError                  an engine, the controller or jax.distributed did not start
+    │   ├── WorkerError                 a cell failed on a worker
+    │   ├── WorkerLostError             a worker's process or VM is gone
+    │   └── CellTimeoutError            a cell ran past its deadline
+    └── ExperimentError                 a sweep, a results file or a notebook run
+
+Each says what happened and to what (`what`), and what to do next (`fix`). In IPython they show as those
+two sentences without a traceback, since the user's own code is not at fault line by line; they still raise.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+__all__ = [
+    "AcceleratorTypeError",
+    "AlreadyExistsError",
+    "CellTimeoutError",
+    "CloudError",
+    "ClusterError",
+    "ConfigurationError",
+    "ConnectError",
+    "EmulatorError",
+    "ExperimentError",
+    "FailedPreconditionError",
+    "InvalidRequestError",
+    "MagicError",
+    "MultisliceError",
+    "NotFoundError",
+    "ParallelismError",
+    "PermissionDeniedError",
+    "QueuedResourceFailedError",
+    "QuotaExceededError",
+    "StartError",
+    "UnavailableError",
+    "WaitTimeoutError",
+    "WorkerError",
+    "WorkerLostError",
+]
+
+
+class MultisliceError(Exception):
+    """The root of the tree.
+
+    Args:
+        what: One sentence: what happened, and to what.
+        fix: One sentence: what to do next. Empty only where `what` already says it.
+    """
+
+    def __init__(self, what: str, *, fix: str = "") -> None:
+        super().__init__(what, fix)
+        self.what = what
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.fix}" if self.fix else self.what
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of a traceback through our own code."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class InvalidRequestError(MultisliceError, ValueError):
+    """Asked for something that cannot be; nothing was sent or changed."""
+
+    @classmethod
+    def of_faults(cls, subject: str, faults: list[tuple[str, str]]) -> Self:
+        """One error that reports all faults of a request at once.
+
+        Args:
+            subject: What was asked for, as in "queued resource demo".
+            faults: Pairs of what is wrong and how to mend it.
+        """
+        if len(faults) == 1:
+            return cls(faults[0][0], fix=faults[0][1])
+        lines = [f"  - {what} {fix}".rstrip() for what, fix in faults]
+        return cls(f"{subject} has {len(faults)} faults:\n" + "\n".join(lines))
+
+
+class AcceleratorTypeError(InvalidRequestError):
+    """No such slice."""
+
+
+class ParallelismError(InvalidRequestError):
+    """A product of parallelism degrees does not match the chips of a slice or the number of slices."""
+
+
+class MagicError(InvalidRequestError):
+    """A wrong word in a magic. Never IPython's UsageError, which notebook runners let pass."""
+
+
+class ConfigurationError(MultisliceError):
+    """No project, zone or credentials."""
+
+
+class CloudError(MultisliceError):
+    """What the Cloud TPU API answered, kept in `__cause__`."""
+
+
+class NotFoundError(CloudError):
+    """There is no such queued resource, node, zone or project."""
+
+
+class AlreadyExistsError(CloudError):
+    """The name is taken."""
+
+
+class PermissionDeniedError(CloudError):
+    """The account may not do this, or is not logged in."""
+
+
+class QuotaExceededError(CloudError):
+    """A quota does not allow it, or too many requests were sent."""
+
+
+class FailedPreconditionError(CloudError):
+    """The state it is in does not allow it."""
+
+
+class UnavailableError(CloudError):
+    """The service did not answer, or has no capacity."""
+
+
+class QueuedResourceFailedError(CloudError):
+    """A queued resource reached a state from which it cannot become ACTIVE."""
+
+
+class WaitTimeoutError(CloudError):
+    """A deadline passed while waiting for a queued resource."""
+
+
+class EmulatorError(MultisliceError):
+    """The emulator did not start, stop or answer."""
+
+
+class ClusterError(MultisliceError):
+    """Something about the workers of a queued resource."""
+
+
+class ConnectError(ClusterError):
+    """A worker did not answer SSH."""
+
+
+class StartError(ClusterError):
+    """An engine, the controller or jax.distributed did not start."""
+
+
+class WorkerError(ClusterError):
+    """A cell failed on a worker. `result` holds what every worker returned and printed."""
+
+
+class WorkerLostError(ClusterError):
+    """A worker's process or VM is gone."""
+
+
+class CellTimeoutError(ClusterError):
+    """A cell ran past its deadline and was stopped."""
+
+
+class ExperimentError(MultisliceError):
+    """A sweep, a results file or a notebook run."""
