@@ -1,0 +1,35 @@
+"""Figures of what was measured and of what the formulas say. Each has its data in `.table`.
+
+Figures are made without pyplot: no backend is chosen, nothing is shown twice, and a notebook shows what a cell
+returns.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multislice_nb.plotting.figure import Chart
+    from multislice_nb.plotting.thresholds import intensity, plot_intensity
+    from multislice_nb.plotting.throughput import tflops
+
+__all__ = ["Chart", "intensity", "plot_intensity", "tflops"]
+
+# Late, so that matplotlib and pandas come with the first figure.
+_HOMES = {
+    "Chart": "figure",
+    "intensity": "thresholds",
+    "plot_intensity": "thresholds",
+    "tflops": "throughput",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

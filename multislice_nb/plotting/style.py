@@ -1,0 +1,130 @@
+"""How figures look: colours that differ in hue and in lightness, a marker and a line style for each series."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from multislice_nb.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Theme", "ThemeName", "dress", "halo", "head", "series_style", "theme"]
+
+ThemeName = Literal["light", "dark"]
+
+# Okabe and Ito's palette, which people with any colour vision can tell apart, ordered so that neighbours also
+# differ in grey.
+_LIGHT = ("#0072B2", "#E69F00", "#8C2D04", "#009E73", "#CC79A7", "#56B4E9")
+_DARK = ("#56B4E9", "#F0E442", "#D55E00", "#2FD3A2", "#E7A6CB", "#FFFFFF")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Colours of a figure's paper, ink, grid and series."""
+
+    paper: str
+    ink: str
+    faint: str
+    grid: str
+    series: tuple[str, ...]
+
+
+_THEMES = {
+    "light": Theme(paper="#ffffff", ink="#1f2328", faint="#59636e", grid="#d8dee4", series=_LIGHT),
+    "dark": Theme(paper="#16191d", ink="#e6edf3", faint="#9aa4ae", grid="#343b43", series=_DARK),
+}
+
+
+def theme(name: ThemeName) -> Theme:
+    """A theme by name.
+
+    Raises:
+        InvalidRequestError: If it is neither `light` nor `dark`.
+    """
+    if name not in _THEMES:
+        raise InvalidRequestError(f"{name!r} is not a theme.", fix=f"Choose {' or '.join(_THEMES)}.")
+    return _THEMES[name]
+
+
+def series_style(colours: Theme, number: int) -> dict[str, Any]:
+    """Line options of the series with that number: colour, marker and line style all differ."""
+    return {
+        "color": colours.series[number % len(colours.series)],
+        "marker": _MARKERS[number % len(_MARKERS)],
+        "linestyle": _LINES[number % len(_LINES)],
+        "linewidth": 1.8,
+        "markersize": 6.5,
+        "markeredgecolor": colours.paper,
+        "markeredgewidth": 0.8,
+    }
+
+
+def dress(axes: Axes, colours: Theme, *, x: str, y: str) -> None:
+    """Label axes and give them a theme's colours.
+
+    Args:
+        axes: What to dress.
+        colours: The theme.
+        x: Label of the horizontal axis, with its unit.
+        y: Label of the vertical axis, with its unit.
+    """
+    axes.set_facecolor(colours.paper)
+    axes.set_xlabel(x, fontsize=11, color=colours.ink)
+    axes.set_ylabel(y, fontsize=11, color=colours.ink)
+    axes.tick_params(colors=colours.ink, labelsize=10, which="both")
+    axes.grid(visible=True, which="major", color=colours.grid, linewidth=0.7)
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in {"left", "bottom"})
+        spine.set_color(colours.faint)
+
+
+def head(axes: Axes, colours: Theme, *, title: str, note: str = "", columns: int = 4) -> None:
+    """Put the legend above the axes, over it a note and over that the title.
+
+    Args:
+        axes: What they belong to.
+        colours: The theme.
+        title: What is shown.
+        note: How it came about, in one line.
+        columns: Entries of the legend side by side.
+    """
+    entries = len(axes.get_legend_handles_labels()[1])
+    up = 6.0
+    if entries:
+        axes.legend(
+            frameon=False,
+            fontsize=10,
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            borderpad=0.2,
+            borderaxespad=0.3,
+            ncols=columns,
+            handlelength=3.4,
+            columnspacing=1.6,
+            labelcolor=colours.ink,
+        )
+        up += 17.0 * -(-entries // columns) + 3
+    for text, size, colour in ((note, 9.5, colours.faint), (title, 12.5, colours.ink)):
+        if text:
+            axes.annotate(
+                text,
+                (0, 1),
+                xycoords="axes fraction",
+                xytext=(0, up),
+                textcoords="offset points",
+                fontsize=size,
+                color=colour,
+            )
+            up += 17
+
+
+def halo(colours: Theme) -> list[Any]:
+    """Path effects that keep text readable over lines."""
+    from matplotlib import patheffects
+
+    return [patheffects.withStroke(linewidth=3, foreground=colours.paper)]

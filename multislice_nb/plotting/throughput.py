@@ -1,0 +1,206 @@
+"""TFLOP/s per chip against batch size, a line for each strategy."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from multislice_nb import tpu
+from multislice_nb.errors import InvalidRequestError
+from multislice_nb.plotting.figure import Chart, new_chart
+from multislice_nb.plotting.style import ThemeName, dress, halo, head, series_style
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.transforms import Transform
+
+    from multislice_nb.plotting.style import Theme
+
+__all__ = ["tflops"]
+
+_NEEDED = ("strategy", "batch_per_device", "tflops_per_chip")
+
+
+def tflops(
+    frame: pd.DataFrame,
+    *,
+    peak: float | str | tpu.Generation | None = None,
+    title: str | None = None,
+    theme: ThemeName = "light",
+) -> Chart:
+    """TFLOP/s per chip against batch size per device, with the spread as a band.
+
+    Args:
+        frame: Rows of measurements: `strategy`, `batch_per_device`, `tflops_per_chip` (median), and where there
+            are any `tflops_low` and `tflops_high` (quartiles), `status` (other than `ok` for what was not
+            measured), `device_kind`, `slices`, `accelerator_type`.
+        peak: Peak FLOP/s of a chip, or a generation to take it from, drawn as a line with a second axis of
+            utilisation. By default the peak of the device kind that was measured; none for a CPU, as on the
+            emulator.
+        title: Instead of one made from the columns.
+        theme: `light` or `dark`.
+
+    Returns:
+        A figure; `table` is the rows that it shows.
+
+    Raises:
+        InvalidRequestError: If there are no rows, or a column is missing.
+    """
+    rows = _checked(frame)
+    limit = _peak(rows, peak)
+    chart, axes, colours = new_chart(rows, theme, size=(7.4, 4.6))
+    measured = rows[rows["tflops_per_chip"].notna()]
+    scale, unit = _unit(float(measured["tflops_per_chip"].max()) if len(measured) else 0.0)
+    strategies = list(dict.fromkeys(rows["strategy"]))
+    for number, strategy in enumerate(strategies):
+        _line(
+            axes, measured[measured["strategy"] == strategy], strategy, scale, series_style(colours, number)
+        )
+    _batch_axis(axes, sorted(rows["batch_per_device"].unique()))
+    axes.set_ylim(bottom=0)
+    _out_of_memory(axes, rows, strategies, colours)
+    if limit:
+        _peak_line(axes, limit / 1e12 * scale, unit, colours)
+    dress(axes, colours, x="Batch per device (examples)", y=f"{unit} per chip")
+    head(axes, colours, title=title if title is not None else _title(rows), note=_note(rows))
+    return chart
+
+
+def _checked(frame: pd.DataFrame) -> pd.DataFrame:
+    missing = [name for name in _NEEDED if name not in frame.columns]
+    if missing or frame.empty:
+        raise InvalidRequestError(
+            f"These results have {f'no column {missing[0]}' if missing else 'no rows'}.",
+            fix="Give the frame of a sweep with at least one measurement.",
+        )
+    status = frame["status"] if "status" in frame.columns else pd.Series("ok", index=frame.index)
+    return frame.assign(status=status).sort_values(["batch_per_device"], kind="stable")
+
+
+def _peak(rows: pd.DataFrame, peak: float | str | tpu.Generation | None) -> float | None:
+    """Peak FLOP/s of a chip: as given, or of the device that was measured."""
+    if isinstance(peak, str | tpu.Generation):
+        return tpu.generation(peak).bf16_flops_per_chip
+    if peak is not None:
+        return float(peak)
+    kinds = set(rows["device_kind"].dropna()) if "device_kind" in rows.columns else set()
+    found = [known for known in tpu.GENERATIONS if kinds == {known.device_kind}]
+    return found[0].bf16_flops_per_chip if found else None
+
+
+def _unit(largest: float) -> tuple[float, str]:
+    """A unit in which the numbers are read easily, and the factor that leads to it from TFLOP/s."""
+    if largest >= 1 or largest == 0:
+        return 1.0, "TFLOP/s"
+    return (1e3, "GFLOP/s") if largest >= 1e-3 else (1e6, "MFLOP/s")
+
+
+def _line(axes: Axes, rows: pd.DataFrame, label: str, scale: float, style: dict[str, Any]) -> None:
+    axes.plot(rows["batch_per_device"], rows["tflops_per_chip"] * scale, label=label, **style)
+    if {"tflops_low", "tflops_high"} <= set(rows.columns):
+        axes.fill_between(
+            rows["batch_per_device"],
+            rows["tflops_low"].astype(float) * scale,
+            rows["tflops_high"].astype(float) * scale,
+            color=style["color"],
+            alpha=0.16,
+            linewidth=0,
+        )
+
+
+def _out_of_memory(axes: Axes, rows: pd.DataFrame, strategies: list[str], colours: Theme) -> None:
+    """Name at the foot of the figure what ran out of memory, one above the other, each with its marker."""
+    failed = rows[rows["status"] == "oom"]
+    for batch in sorted(failed["batch_per_device"].unique()):
+        group = failed[failed["batch_per_device"] == batch]
+        for height, strategy in enumerate(dict.fromkeys(group["strategy"])):
+            style = series_style(colours, strategies.index(strategy))
+            axes.annotate(
+                f"{strategy}: out of memory",
+                (batch, 0),
+                xytext=(-9, 9 + 14 * height),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                fontsize=9,
+                color=colours.ink,
+                path_effects=halo(colours),
+            )
+            axes.plot(
+                [batch],
+                [0.0],
+                transform=axes.transData + _points_up(axes, 9 + 14 * height),
+                linestyle="none",
+                marker=style["marker"],
+                markersize=7.5,
+                markerfacecolor=colours.paper,
+                markeredgecolor=style["color"],
+                markeredgewidth=1.8,
+                clip_on=False,
+                zorder=5,
+            )
+
+
+def _points_up(axes: Axes, points: float) -> Transform:
+    from matplotlib.transforms import ScaledTranslation
+
+    return ScaledTranslation(0, points / 72, axes.get_figure(root=True).dpi_scale_trans)  # type: ignore[union-attr]  # axes of ours have a figure
+
+
+def _batch_axis(axes: Axes, batches: Sequence[int]) -> None:
+    """A logarithmic axis that names the batch sizes measured."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axes.set_xscale("log", base=2)
+    shown = batches[:: math.ceil(len(batches) / 9)]
+    axes.xaxis.set_major_locator(FixedLocator([float(batch) for batch in shown]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}".replace(",", " ")))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _peak_line(axes: Axes, peak: float, unit: str, colours: Theme) -> None:
+    axes.axhline(peak, color=colours.ink, linewidth=1.2, linestyle=(0, (4, 2)))
+    axes.annotate(
+        f"peak {peak:,.0f} {unit}",
+        (0, peak),
+        xycoords=("axes fraction", "data"),
+        xytext=(4, 4),
+        textcoords="offset points",
+        fontsize=9.5,
+        color=colours.ink,
+    )
+    axes.set_ylim(0, peak * 1.1)
+    right = axes.secondary_yaxis("right", functions=(_times(100 / peak), _times(peak / 100)))
+    right.set_ylabel("Utilisation (% of peak)", fontsize=11, color=colours.ink)
+    right.tick_params(colors=colours.ink, labelsize=10)
+    right.spines["right"].set_visible(False)
+
+
+def _times(factor: float) -> Callable[[Any], Any]:
+    return lambda values: values * factor
+
+
+def _only(rows: pd.DataFrame, column: str) -> object | None:
+    """The value of a column that is the same in all rows; None otherwise."""
+    values = list(rows[column].dropna().unique()) if column in rows.columns else []
+    return values[0] if len(values) == 1 else None
+
+
+def _title(rows: pd.DataFrame) -> str:
+    kind, slices = _only(rows, "accelerator_type"), _only(rows, "slices")
+    where = f" on {slices} x {kind}" if kind is not None and slices is not None else ""
+    return f"Throughput by sharding strategy{where}"
+
+
+def _note(rows: pd.DataFrame) -> str:
+    model = [
+        f"{name} {value}" for name in ("embedding", "layers") if (value := _only(rows, name)) is not None
+    ]
+    device, steps = _only(rows, "device_kind"), _only(rows, "steps")
+    timing = f"median of {steps} steps, band: quartiles" if steps is not None else "median, band: quartiles"
+    parts = [", ".join(model), f"devices: {device}" if device is not None else "", timing]
+    return " · ".join(part for part in parts if part)
