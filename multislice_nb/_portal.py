@@ -2,79 +2,105 @@
 
 All clients, SSH connections and watchers live on one event loop in one background thread. A notebook cell
 asks it for a result and blocks only itself; the kernel's own loop is never borrowed. An interrupt in the
-cell cancels what it waited for.
+cell cancels what it waited for and lets that clean up.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
-import functools
 import threading
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 
-    from anyio.from_thread import BlockingPortal
+__all__ = ["iterate", "loop", "sync"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
+CLEANUP_DEADLINE = 30.0
+"""Seconds that an interrupted call gets to clean up before the interrupt is raised all the same."""
+
 _lock = threading.Lock()
-_exits = contextlib.ExitStack()
-_portal: BlockingPortal | None = None
+_loop: asyncio.AbstractEventLoop | None = None
 
 
-def portal() -> BlockingPortal:
+def loop() -> asyncio.AbstractEventLoop:
     """The one background loop, started at first use and stopped when Python exits."""
-    global _portal  # noqa: PLW0603 - one loop per process is the point
+    global _loop  # noqa: PLW0603 - one loop per process is the point
     with _lock:
-        if _portal is None:
-            from anyio.from_thread import start_blocking_portal
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_serve, args=(_loop,), name="multislice_nb", daemon=True)
+            thread.start()
+            atexit.register(_stop, _loop, thread)
+        return _loop
 
-            _portal = _exits.enter_context(start_blocking_portal("asyncio", name="multislice_nb"))
-            atexit.register(_exits.close)
-        return _portal
+
+def _serve(background: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(background)
+    background.run_forever()
+    tasks = asyncio.all_tasks(background)
+    for task in tasks:
+        task.cancel()
+    background.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    background.run_until_complete(background.shutdown_asyncgens())
+    background.close()
 
 
-def sync(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+def _stop(background: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    background.call_soon_threadsafe(background.stop)
+    thread.join(timeout=5)
+
+
+def sync(function: Callable[P, Coroutine[None, None, T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a coroutine function on the background loop and wait for its result.
 
-    A KeyboardInterrupt here cancels it there, and is raised once it has cleaned up.
+    A KeyboardInterrupt here cancels it there, and is raised once it has cleaned up; a second one does not
+    wait for that.
     """
-    future = portal().start_task_soon(functools.partial(function, *args, **kwargs))
+    ended = threading.Event()
+
+    async def run() -> T:
+        try:
+            return await function(*args, **kwargs)
+        finally:
+            ended.set()
+
+    background = loop()
+    if threading.get_ident() == getattr(background, "_thread_id", None):
+        raise RuntimeError("the synchronous face was called from the background loop itself")
+    future = asyncio.run_coroutine_threadsafe(run(), background)
     try:
         return future.result()
     except BaseException:
-        if not future.done():
-            future.cancel()
+        if not future.done() and future.cancel():
+            ended.wait(CLEANUP_DEADLINE)
         raise
 
 
-def iterate(function: Callable[P, AsyncIterator[T]], *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+def iterate(function: Callable[P, AsyncIterator[T]], *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
     """Drive an asynchronous generator from synchronous code, one item at a time.
 
     Leaving the loop early, an interrupt included, closes the generator, so that its `finally` runs.
     """
     source = function(*args, **kwargs)
+    nothing = object()
 
-    async def step() -> tuple[bool, T | None]:
-        try:
-            return True, await anext(source)
-        except StopAsyncIteration:
-            return False, None
+    async def step() -> T | object:
+        return await anext(source, nothing)
 
     async def close() -> None:
         aclose = getattr(source, "aclose", None)
         if aclose is not None:
-            await aclose()
+            with contextlib.suppress(RuntimeError):  # it is running still: its own cancellation ends it
+                await aclose()
 
     try:
-        while True:
-            more, item = sync(step)
-            if not more:
-                return
+        while (item := sync(step)) is not nothing:
             yield item  # type: ignore[misc]
     finally:
         sync(close)

@@ -19,9 +19,9 @@
     ├── ClusterError                    the workers of a queued resource
     │   ├── ConnectError                a worker did not answer SSH
     │   ├── StartError                  an engine, the controller or jax.distributed did not start
-    │   ├── WorkerError                 a cell failed on a worker
-    │   ├── WorkerLostError             a worker's process or VM is gone
-    │   └── CellTimeoutError            a cell ran past its deadline
+    │   └── WorkerError                 a cell failed on a worker
+    │       ├── WorkerLostError         because its process or VM is gone
+    │       └── CellTimeoutError        because it ran past its deadline
     └── ExperimentError                 a sweep, a results file or a notebook run
 
 Each says what happened and to what (`what`), and what to do next (`fix`). In IPython they show as those
@@ -30,7 +30,10 @@ two sentences without a traceback, since the user's own code is not at fault lin
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from multislice_nb.cluster.result import CellResult
 
 __all__ = [
     "AcceleratorTypeError",
@@ -74,6 +77,10 @@ class MultisliceError(Exception):
 
     def __str__(self) -> str:
         return f"{self.what}\n{self.fix}" if self.fix else self.what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # `fix` is a keyword, which Exception's own way of being pickled between processes does not know.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows instead of a traceback through our own code."""
@@ -166,14 +173,20 @@ class StartError(ClusterError):
 
 
 class WorkerError(ClusterError):
-    """A cell failed on a worker. `result` holds what every worker returned and printed."""
+    """A cell failed on a worker.
+
+    Attributes:
+        result: What the cell left on every worker, those that did well included.
+    """
+
+    result: CellResult | None = None
 
 
-class WorkerLostError(ClusterError):
+class WorkerLostError(WorkerError):
     """A worker's process or VM is gone."""
 
 
-class CellTimeoutError(ClusterError):
+class CellTimeoutError(WorkerError):
     """A cell ran past its deadline and was stopped."""
 
 

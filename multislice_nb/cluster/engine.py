@@ -1,0 +1,104 @@
+"""The process on a worker that becomes an engine (or, on worker 0, the controller).
+
+`python -m multislice_nb.cluster.engine FOLDER ROLE` reads `FOLDER/ROLE.json`, leaves the SSH session that
+started it, and hands over to ipyparallel. It runs on the worker from the shipped copy of this package, so it
+imports nothing but the standard library and ipyparallel.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+__all__ = ["main"]
+
+STALE = ("MEGASCALE_", "JAX_COORDINATOR", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+"""Prefixes of variables left by an earlier tenant that would make JAX wait for peers that are gone."""
+
+CONNECTION_DEADLINE = 120.0
+"""Seconds that an engine waits for its controller before it ends by itself."""
+
+
+def main(argv: list[str]) -> None:
+    """Detach, set the environment, and run the controller or an engine until it is told to stop."""
+    folder, role = Path(argv[0]), argv[1]
+    spec: dict[str, Any] = json.loads((folder / f"{role}.json").read_text())
+    if os.getpid() != os.getsid(0):
+        os.setsid()
+    for name in [name for name in os.environ if name.startswith(STALE)]:
+        del os.environ[name]
+    os.environ.update(spec["environment"])
+    os.environ["IPYTHONDIR"] = str(folder / "ipython")
+    if role == "controller":
+        _run_controller(folder, spec)
+    else:
+        _run_engine(folder)
+
+
+def _run_controller(folder: Path, spec: dict[str, Any]) -> None:
+    os.environ["IPP_ENABLE_CURVE"] = "1"
+    from ipyparallel.controller.app import IPController
+
+    _write_pid(folder, "controller")
+    IPController.launch_instance(
+        [
+            f"--profile-dir={_profile(folder, 'profile')}",
+            f"--IPController.engine_ip={spec['address']}",
+            "--IPController.client_ip=127.0.0.1",  # the notebook comes through SSH, nobody else comes at all
+            f"--IPController.location={spec['address']}",
+            f"--HeartMonitor.period={spec['heartbeat_milliseconds']}",
+            "--log-level=WARN",
+        ]
+    )
+
+
+def _run_engine(folder: Path) -> None:
+    stacks = (folder / "stacks.txt").open("w")
+    faulthandler.enable(stacks)
+    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
+    _write_pid(folder, "engine")
+    # The slow imports happen while the controller still starts.
+    import jax  # noqa: F401
+    from ipyparallel.engine.app import IPEngine
+
+    os.environ["IPP_CONNECTION_INFO"] = _connection(folder / "connection.json")
+    IPEngine.launch_instance(
+        [
+            f"--profile-dir={_profile(folder, 'engine-profile')}",
+            "--IPEngine.timeout=60",
+            "--IPEngine.out_stream_factory=multislice_nb.cluster.streams.PythonStream",
+            "--IPKernelApp.extensions=multislice_nb.cluster.agent",
+            "--log-level=WARN",
+        ]
+    )
+
+
+def _profile(folder: Path, name: str) -> Path:
+    """A profile of our own, which ipyparallel wants to exist, so that the user's settings play no part."""
+    profile = folder / name
+    profile.mkdir(exist_ok=True, mode=0o700)
+    return profile
+
+
+def _connection(path: Path) -> str:
+    """The controller's connection info, once the notebook has delivered it."""
+    limit = time.monotonic() + CONNECTION_DEADLINE
+    while not path.exists():
+        if time.monotonic() > limit:
+            raise SystemExit(f"no connection info came within {CONNECTION_DEADLINE:.0f} s: {path}")
+        time.sleep(0.05)
+    return path.read_text()
+
+
+def _write_pid(folder: Path, role: str) -> None:
+    (folder / f"{role}.pid").write_text(str(os.getpid()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,228 @@
+"""Start, find and stop the processes of a gang: a controller on worker 0 and an engine on every worker.
+
+They are detached from the SSH session that starts them, so they survive a lost connection, a sleeping laptop
+and a restarted notebook kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb import errors
+from multislice_nb.cluster.bootstrap import HOME, Footing
+from multislice_nb.cluster.inventory import ranks_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from multislice_nb.cluster.inventory import Worker
+    from multislice_nb.cluster.ssh import Connections
+
+__all__ = ["Engines", "Found"]
+
+_MODULE = "multislice_nb.cluster.engine"
+
+# Prints one JSON line: which of our processes live, which gang they are of, and how to reach the controller.
+_FIND = """
+import json, os, subprocess, sys
+folder = os.path.join(os.path.expanduser("~"), sys.argv[1])
+def alive(role):
+    try: pid = open(os.path.join(folder, role + ".pid")).read().strip()
+    except OSError: return False
+    command = subprocess.run(["ps", "-o", "command=", "-p", pid], capture_output=True, text=True).stdout
+    return sys.argv[2] in command and folder in command
+def load(*names):
+    try: return json.load(open(os.path.join(folder, *names)))
+    except (OSError, ValueError): return None
+spec = load("engine.json")
+print(json.dumps({"engine": alive("engine"), "controller": alive("controller"), "gang": spec and spec["gang"],
+                  "formed": load("formed.json"), "client": load("profile", "security", "ipcontroller-client.json")}))
+"""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Found:
+    """A whole gang that lives.
+
+    Attributes:
+        gang: Its id.
+        client: Its controller's connection info, which is a secret.
+        formed: What `remember` stored once the gang was ready.
+    """
+
+    gang: str
+    client: Mapping[str, Any]
+    formed: Mapping[str, Any]
+
+
+class Engines:
+    """The processes of one cluster on its workers."""
+
+    def __init__(
+        self, connections: Connections, workers: Sequence[Worker], footing: Mapping[int, Footing], name: str
+    ) -> None:
+        self._connections = connections
+        self._workers = workers
+        self._footing = footing
+        self._folder = f"{HOME}/clusters/{name}"
+
+    async def find(self) -> tuple[Found | None, bool]:
+        """Look for a gang that lives.
+
+        Returns:
+            The gang if it is whole, and whether any process of ours lives at all.
+        """
+        done = await self._connections.run_all(
+            {
+                worker.rank: f"{shlex.quote(self._footing[worker.rank].python)} - "
+                f"{shlex.quote(self._folder)} {_MODULE}"
+                for worker in self._workers
+            },
+            stdin=_FIND.encode(),
+        )
+        seen = {rank: json.loads(end.stdout.splitlines()[-1]) for rank, end in done.items() if end.stdout}
+        some = any(facts["engine"] or facts["controller"] for facts in seen.values())
+        gangs = {facts["gang"] for facts in seen.values()}
+        whole = (
+            len(seen) == len(self._workers)
+            and seen[0]["controller"]
+            and all(facts["engine"] for facts in seen.values())
+            and len(gangs) == 1
+            and (seen[0]["formed"] or {}).get("gang") in gangs
+        )
+        return (Found(gangs.pop(), seen[0]["client"], seen[0]["formed"]), some) if whole else (None, some)
+
+    async def remember(self, formed: Mapping[str, Any]) -> None:
+        """Store on worker 0 what a later attach needs to find this gang again."""
+        await self._all(
+            {0: self._connections.run(0, self._store("formed.json"), stdin=json.dumps(formed).encode())},
+            "store a file",
+        )
+
+    async def start_controller(self) -> dict[str, dict[str, Any]]:
+        """Start the controller on worker 0.
+
+        Returns:
+            Connection info: `client` for the notebook, `engine` for the engines. Both are secrets.
+
+        Raises:
+            errors.StartError: It did not come up; holds the end of its log.
+        """
+        spec = {"address": self._workers[0].address, "heartbeat_milliseconds": 3000, "environment": {}}
+        command = (
+            f"{self._enter('controller')} rm -rf profile/security; {self._launch(0, 'controller')}\n"
+            "pid=$!; for i in $(seq 300); do\n"
+            "  [ -s profile/security/ipcontroller-client.json ] && [ -s profile/security/ipcontroller-engine.json ] && break\n"
+            "  kill -0 $pid 2>/dev/null || break; sleep 0.1\n"
+            "done\n"
+            "cd profile/security && cat ipcontroller-client.json && echo && echo , && cat ipcontroller-engine.json"
+        )
+        done = await self._connections.run(0, command, stdin=json.dumps(spec).encode(), deadline=60)
+        try:
+            client, engine = json.loads(f"[{done.stdout}]")
+        except ValueError as error:
+            raise errors.StartError(
+                f"The controller did not start on {self._workers[0]}: {await self.log_tail(0, 'controller')}",
+                fix="Attach again; if it stays so, look at ~/.multislice_nb/clusters/*/controller.log there.",
+            ) from error
+        return {"client": client, "engine": engine}
+
+    async def start_engines(self, gang: str, environments: Mapping[int, Mapping[str, str]]) -> None:
+        """Start an engine on every worker; each waits for the controller's connection info.
+
+        Raises:
+            errors.StartError: A worker refused; says which and why.
+        """
+        done = {}
+        for worker in self._workers:
+            spec = {"gang": gang, "environment": dict(environments[worker.rank])}
+            done[worker.rank] = self._connections.run(
+                worker.rank,
+                f"{self._enter('engine')} rm -f connection.json; {self._launch(worker.rank, 'engine')}",
+                stdin=json.dumps(spec).encode(),
+            )
+        await self._all(done, "start an engine")
+
+    async def connect_engines(self, connection: Mapping[str, Any]) -> None:
+        """Hand the controller's connection info to every engine."""
+        text = json.dumps(dict(connection)).encode()
+        command = self._store("connection.json")
+        await self._all(
+            {w.rank: self._connections.run(w.rank, command, stdin=text) for w in self._workers},
+            "store a file",
+        )
+
+    async def stop(self, *, roles: Sequence[str] = ("engine", "controller"), patience: float = 2.0) -> None:
+        """End our processes: asked first, killed after `patience` seconds. Other people's are not touched."""
+        script = (
+            f"cd; cd {shlex.quote(self._folder)} 2>/dev/null || exit 0\n"
+            f"for role in {' '.join(roles)}; do\n"
+            '  pid=$(cat "$role.pid" 2>/dev/null) || continue\n'
+            f'  ps -o command= -p "$pid" | grep -q {_MODULE} || continue\n'
+            '  kill -TERM -- "-$pid" 2>/dev/null\n'
+            f'  i=0; while kill -0 "$pid" 2>/dev/null && [ $i -lt {int(patience * 10)} ]; do sleep 0.1; i=$((i+1)); done\n'
+            '  kill -KILL -- "-$pid" 2>/dev/null; rm -f "$role.pid"\n'
+            "done; rm -f connection.json formed.json profile/security/*.json; exit 0"
+        )
+        await self._connections.run_all({worker.rank: script for worker in self._workers}, deadline=60)
+
+    async def require_alive(self) -> None:
+        """Make sure that every engine's process lives.
+
+        Raises:
+            errors.StartError: One has ended; holds the end of its log.
+        """
+        path = shlex.quote(f"{self._folder}/engine.pid")
+        command = f'cd; [ ! -e {path} ] || kill -0 "$(cat {path})" 2>/dev/null'
+        done = await self._connections.run_all(
+            {worker.rank: command for worker in self._workers}, deadline=20
+        )
+        dead = [rank for rank, end in done.items() if end.exit_status != 0]
+        if dead:
+            raise errors.StartError(
+                f"The engine of {ranks_text(dead)} ended while it started; "
+                f"{self._workers[dead[0]]}: {await self.log_tail(dead[0])}",
+                fix="Mend what its log says on that worker, then attach again.",
+            )
+
+    async def log_tail(self, rank: int, role: str = "engine", *, lines: int = 12) -> str:
+        """The end of a process's log on a worker."""
+        done = await self._connections.run(
+            rank, f"cd; tail -n {lines} {shlex.quote(f'{self._folder}/{role}.log')} 2>&1", deadline=20
+        )
+        return done.stdout.strip()
+
+    async def stacks(self, ranks: Sequence[int]) -> dict[int, str]:
+        """The Python stacks that engines wrote when they were last asked for them."""
+        command = f"cd; tail -c 4000 {shlex.quote(f'{self._folder}/stacks.txt')} 2>/dev/null"
+        done = await self._connections.run_all(dict.fromkeys(ranks, command), deadline=20)
+        return {rank: end.stdout for rank, end in done.items()}
+
+    def _enter(self, role: str) -> str:
+        """Go to the cluster's folder and store this role's settings, which come on standard input."""
+        return f"cd; umask 077; mkdir -p {shlex.quote(self._folder)} && cd {shlex.quote(self._folder)} && rm -f {role}.pid && cat > {role}.json || exit 1;"
+
+    def _store(self, name: str) -> str:
+        """Write standard input to a file that appears whole or not at all."""
+        return f"cd; umask 077; cd {shlex.quote(self._folder)} && cat > {name}.tmp && mv {name}.tmp {name}"
+
+    def _launch(self, rank: int, role: str) -> str:
+        footing = self._footing[rank]
+        return (
+            f'PYTHONPATH="$HOME"/{shlex.quote(footing.library)}"${{PYTHONPATH:+:$PYTHONPATH}}" '
+            f'nohup {shlex.quote(footing.python)} -m {_MODULE} "$PWD" {role} > {role}.log 2>&1 < /dev/null &'
+        )
+
+    async def _all(self, awaitables: Mapping[int, Any], purpose: str) -> None:
+        ended = await asyncio.gather(*awaitables.values())
+        failed = {end.worker.rank: end for end in ended if end.exit_status != 0}
+        if failed:
+            end = failed[min(failed)]
+            raise errors.StartError(
+                f"{ranks_text(failed)} could not {purpose}; {end.worker}: {end.stderr.strip()[-500:]}",
+                fix="Check the worker's disk and home folder, then attach again.",
+            )

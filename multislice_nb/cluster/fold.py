@@ -1,0 +1,71 @@
+"""Many workers' text, with nothing lost and nothing shown twice."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from multislice_nb.cluster.inventory import ranks_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Terminal", "fold"]
+
+
+def fold(texts: Mapping[int, str], *, total: int) -> list[tuple[str, str]]:
+    """Group ranks that have the very same text, in the order of their first rank.
+
+    Returns:
+        Pairs of who, as in `all 4`, `ranks 0-1` or `rank 2`, and the text.
+    """
+    groups: dict[str, list[int]] = {}
+    for rank in sorted(texts):
+        groups.setdefault(texts[rank], []).append(rank)
+    return [(ranks_text(ranks, total=total), text) for text, ranks in groups.items()]
+
+
+class Terminal:
+    """Text as a terminal would leave it: a carriage return starts its line again, as progress bars do.
+
+    Finished lines are kept in a list, so that adding to it costs the length of what is added.
+    """
+
+    _control = re.compile(r"[\r\n\b]")
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._line = ""
+        self._column = 0
+
+    def write(self, text: str) -> None:
+        """Take one more piece of a stream."""
+        position = 0
+        for match in self._control.finditer(text):
+            self._put(text[position : match.start()])
+            position = match.end()
+            if match.group() == "\n":
+                self._lines.append(self._line + "\n")
+                self._line, self._column = "", 0
+            elif match.group() == "\r":
+                self._column = 0
+            else:
+                self._column = max(0, self._column - 1)
+        self._put(text[position:])
+
+    def _put(self, text: str) -> None:
+        if text:
+            self._line = self._line[: self._column] + text + self._line[self._column + len(text) :]
+            self._column += len(text)
+
+    @property
+    def text(self) -> str:
+        """Everything so far."""
+        return "".join(self._lines) + self._line
+
+    def tail(self, lines: int) -> str:
+        """The last lines, for a screen that must stay small."""
+        kept = self._lines[-lines:]
+        hidden = len(self._lines) - len(kept)
+        note = f"… {hidden:,} lines above\n" if hidden else ""
+        return note + "".join(kept) + self._line

@@ -1,0 +1,249 @@
+"""How a gang comes to be: connect, prepare, start, join, check; and how it is found again.
+
+Every step is taken on all workers at once, has a deadline, and names the worker that failed it. A gang that
+did not form whole is taken down again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb import errors
+from multislice_nb.cluster.bootstrap import prepare
+from multislice_nb.cluster.engines import Engines, Found
+from multislice_nb.cluster.gang import Gang, GangSettings
+from multislice_nb.cluster.link import Link
+from multislice_nb.cluster.report import result_of
+from multislice_nb.cluster.ssh import Connections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from multislice_nb.cloud import SshSettings
+    from multislice_nb.cluster.bootstrap import Footing
+    from multislice_nb.cluster.inventory import Worker
+    from multislice_nb.tpu import AcceleratorType
+
+__all__ = ["Formation", "Site"]
+
+COORDINATOR_PORT = 8476
+"""Where JAX's coordinator listens, if it is free: the port that the firewall rules of TPU projects open."""
+
+_CLIENT_PORTS = ("registration", "control", "mux", "task", "iopub", "notification", "broadcast")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a gang is to form, and what must come out.
+
+    Attributes:
+        name: The queued resource's name.
+        workers: All workers, in rank order.
+        accelerator_type: What each slice is.
+        node_count: Slices.
+        tpu: Whether there are TPUs behind it, or CPU devices as on the emulator.
+        ssh: How the workers are reached.
+        known_hosts: Where their host keys are kept.
+        host_keys: What the Cloud TPU API says of them, by rank.
+    """
+
+    name: str
+    workers: tuple[Worker, ...]
+    accelerator_type: AcceleratorType
+    node_count: int
+    tpu: bool
+    ssh: SshSettings
+    known_hosts: Path
+    host_keys: Mapping[int, str]
+
+    def environment(self, rank: int, gang: str) -> dict[str, str]:
+        """What every engine is told at every start, so that no value of an earlier gang survives."""
+        worker = self.workers[rank]
+        values = {"MULTISLICE_NB_RANK": str(rank), "MULTISLICE_NB_GANG": gang}
+        if self.node_count > 1:
+            values |= {
+                "MEGASCALE_NUM_SLICES": str(self.node_count),
+                "MEGASCALE_SLICE_ID": str(worker.slice_id),
+                "MEGASCALE_COORDINATOR_ADDRESS": self.workers[0].address,
+            }
+        return values
+
+
+class Formation:
+    """The live parts of one attached cluster."""
+
+    def __init__(self, site: Site, *, report: Callable[[str], None] = lambda _: None) -> None:
+        self.site = site
+        self.connections = Connections(site.ssh, site.known_hosts)
+        self.link: Link | None = None
+        self.devices: list[dict[str, Any]] = []
+        self.reused = False
+        self._footing: dict[int, Footing] = {}
+        self._report = report
+
+    @property
+    def engines(self) -> Engines:
+        """The processes on the workers."""
+        return Engines(self.connections, self.site.workers, self._footing, self.site.name)
+
+    async def form(self, *, deadline: float) -> None:
+        """Connect, and find the gang that lives there or start one.
+
+        Args:
+            deadline: Seconds for SSH to answer on all workers, and again for the gang to start.
+
+        Raises:
+            errors.ConnectError: A worker did not answer.
+            errors.StartError: A part did not start; nothing is left running.
+        """
+        site = self.site
+        self._report(f"connecting to {len(site.workers)} workers")
+        await self.connections.open(site.workers, site.host_keys, deadline=deadline)
+        try:
+            self._report("preparing workers")
+            self._footing = await prepare(
+                self.connections, [worker.rank for worker in site.workers], tpu=site.tpu
+            )
+            found, some = await self.engines.find()
+            if found is None or not await self._resume(found):
+                await self.start(deadline=deadline, clear=some)
+        except BaseException:
+            await self.leave()
+            raise
+
+    async def _resume(self, found: Found) -> bool:
+        """Take up a gang that lives; False if it proved not to be whole after all."""
+        self._report("finding the gang that runs there")
+        await self._connect(found.client)
+        identities = {int(rank): uuid for rank, uuid in found.formed["identities"].items()}
+        link = self.require_link()
+        link.resume(identities)
+        if len(link.ranks) != len(self.site.workers):
+            await self._disconnect()
+            return False
+        self.devices = list(found.formed["devices"])
+        self.reused = True
+        return True
+
+    async def start(self, *, deadline: float, clear: bool = True) -> None:
+        """Start a new gang, ending first what is left of an earlier one where `clear` says so.
+
+        Raises:
+            errors.StartError: A part did not start; nothing is left running.
+        """
+        await self._disconnect()
+        self.reused = False
+        if clear:
+            self._report("ending the earlier gang")
+            await self.engines.stop(patience=0.5)
+        gang = secrets.token_hex(8)
+        ranks = range(len(self.site.workers))
+        try:
+            self._report("starting engines")
+            _, connection = await asyncio.gather(
+                self.engines.start_engines(gang, {rank: self.site.environment(rank, gang) for rank in ranks}),
+                self.engines.start_controller(),
+            )
+            await self.engines.connect_engines(connection["engine"])
+            await self._connect(connection["client"])
+            await self.require_link().find_ranks(
+                gang, len(ranks), deadline=deadline, check=self.engines.require_alive
+            )
+            self._report("joining jax.distributed")
+            self.devices = await self._initialize(deadline)
+            self._check_devices()
+            identities = self.require_link().identities
+            await self.engines.remember({"gang": gang, "identities": identities, "devices": self.devices})
+        except BaseException:
+            with contextlib.suppress(errors.ClusterError):  # the first error is the one to tell
+                await self.engines.stop(patience=0.5)
+            raise
+
+    async def _initialize(self, deadline: float) -> list[dict[str, Any]]:
+        """Join every engine in jax.distributed."""
+        leader = self.site.workers[0]
+        port = (await self._call({0: ("free_port", leader.address, COORDINATOR_PORT)}, 30))[0]
+        address = f"{leader.address}:{port}"
+        count = len(self.site.workers)
+        requests = {
+            rank: ("initialize", address, count, rank, int(deadline), 100 if self.site.tpu else 60)
+            for rank in range(count)
+        }
+        return await self._call(requests, deadline)
+
+    async def _call(self, requests: Mapping[int, tuple[Any, ...]], deadline: float) -> list[Any]:
+        gang = Gang(self.require_link(), requests, GangSettings(kill_stuck=True), timeout=deadline)
+        await gang.run()
+        result = result_of(gang, self.site.workers)
+        if not result.ok:
+            error = result.first_error
+            tail = await self.engines.log_tail(error.worker.rank) if error else ""
+            raise errors.StartError(
+                f"{next(iter(requests.values()))[0]} failed: {error}\n{tail}",
+                fix="See that nothing else holds the TPU or the coordinator's port there, then attach again.",
+            )
+        return result.values
+
+    def _check_devices(self) -> None:
+        """What JAX sees must be what was asked for, on every worker.
+
+        Raises:
+            errors.StartError: Names the first worker that differs, and how.
+        """
+        site, kind = self.site, self.site.accelerator_type
+        expected = {
+            "backend": "tpu" if site.tpu else "cpu",
+            "device_count": kind.device_count * site.node_count,
+            "local_device_count": kind.devices_per_worker,
+        }
+        for worker, seen in zip(site.workers, self.devices, strict=True):
+            wanted = expected | {"process_index": worker.rank}
+            if site.node_count > 1:
+                wanted["slice_index"] = worker.slice_id
+            for name, value in wanted.items():
+                if seen[name] != value:
+                    raise errors.StartError(
+                        f"{worker} has {name} {seen[name]}; {site.node_count} x {kind.name} should give {value}.",
+                        fix="Reset that queued resource, or delete and create it, and attach again.",
+                    )
+
+    async def _connect(self, client: Mapping[str, Any]) -> None:
+        ports = dict(client)
+        for name in _CLIENT_PORTS:
+            ports[name] = await self.connections.forward(0, client[name])
+        self.link = await Link.connect(ports)
+
+    def require_link(self) -> Link:
+        """The link to the controller.
+
+        Raises:
+            errors.ClusterError: The cluster is detached.
+        """
+        if self.link is None:
+            raise errors.ClusterError(
+                f"{self.site.name} is detached.", fix=f"%multislice attach {self.site.name}"
+            )
+        return self.link
+
+    async def _disconnect(self) -> None:
+        if self.link is not None:
+            link, self.link = self.link, None
+            await link.close()
+        self.connections.close_forwards()
+
+    async def leave(self) -> None:
+        """Let go of the workers; what runs on them runs on."""
+        await self._disconnect()
+        await self.connections.close()
+
+    async def dissolve(self) -> None:
+        """End our processes on all workers, then let go of them."""
+        try:
+            await self.engines.stop(patience=0.5)
+        finally:
+            await self.leave()

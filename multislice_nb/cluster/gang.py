@@ -1,0 +1,225 @@
+"""One operation on many workers that ends everywhere, whatever happens on any of them.
+
+When a worker fails, the others are given a grace period, for they may be about to fail on their own and say
+more; then they are interrupted; those that an interrupt does not free, as in some collectives, are named with
+their stacks, and freed by killing them where that was asked for. Nothing waits for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.cluster.fold import Terminal
+from multislice_nb.cluster.link import Lost, Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from multislice_nb.cluster.link import Link
+
+__all__ = ["Gang", "GangSettings", "Record", "State"]
+
+TICK = 0.2
+"""Seconds between two looks at the output: five screen updates a second are what a notebook takes well."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangSettings:
+    """How patient a gang is. All in seconds.
+
+    Attributes:
+        grace: After the first failure, until the others are interrupted.
+        interrupt_grace: After an interrupt, until a worker counts as stuck.
+        output_grace: After a reply, for output that is still on its way.
+        kill_stuck: Whether stuck workers are killed after a failure or a timeout. Killing loses their
+            state, so by default they are reported, and the restart is offered. An interrupt by the user
+            always frees the cluster.
+    """
+
+    grace: float = 5.0
+    interrupt_grace: float = 5.0
+    output_grace: float = 5.0
+    kill_stuck: bool = False
+
+
+class State(Enum):
+    """What became of the operation on one worker."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"  # it was waiting, and the interrupt reached it
+    STUCK = "stuck"  # the interrupt did not reach it; it runs on
+    KILLED = "killed"
+    LOST = "lost"  # its process ended by itself
+
+
+@dataclass
+class Record:
+    """What is known of the operation on one worker."""
+
+    rank: int
+    state: State = State.RUNNING
+    reply: dict[str, Any] | None = None
+    reason: str = ""
+    ended: float = 0.0  # seconds since the epoch, on the notebook's clock
+    last_output: float | None = None
+    stdout: Terminal = field(default_factory=Terminal)
+    stderr: Terminal = field(default_factory=Terminal)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+
+    def take(self, messages: list[dict[str, Any]]) -> None:
+        """Add output as it came."""
+        if messages:
+            self.last_output = time.time()
+        for message in messages:
+            if message["type"] == "stream":
+                (self.stderr if message["name"] == "stderr" else self.stdout).write(message["text"])
+            elif message["type"] in {"display_data", "execute_result", "update_display_data"}:
+                self.messages.append(message)
+
+
+class Gang:
+    """One operation under way."""
+
+    def __init__(
+        self,
+        link: Link,
+        requests: Mapping[int, tuple[Any, ...]],
+        settings: GangSettings,
+        *,
+        timeout: float | None = None,
+        observe: Callable[[int, list[dict[str, Any]]], None] = lambda *_: None,
+    ) -> None:
+        self._link = link
+        self._requests = requests
+        self._settings = settings
+        self._timeout = timeout
+        self._observe = observe
+        self._pending: dict[int, Pending] = {}
+        self._tasks: dict[asyncio.Task[Any], int] = {}
+        self.records = {rank: Record(rank) for rank in requests}
+        self.timed_out = False
+        self.changed = asyncio.Event()
+
+    @property
+    def running(self) -> list[int]:
+        """Ranks that have not ended."""
+        return [rank for rank, record in self.records.items() if record.state is State.RUNNING]
+
+    @property
+    def stuck(self) -> dict[int, Pending]:
+        """Requests that neither ended nor took an interrupt, by rank."""
+        return {
+            rank: self._pending[rank]
+            for rank, record in self.records.items()
+            if record.state is State.STUCK and not self._pending[rank].done
+        }
+
+    async def run(self) -> None:
+        """Run to the end on every worker.
+
+        When cancelled, it interrupts all workers, kills those that do not take it, and is then cancelled.
+        """
+        try:
+            self._submit()
+            await self._until_settled()
+        except asyncio.CancelledError:
+            await self._stop(kill=True)
+            raise
+        finally:
+            self._drain()
+            for task in self._tasks:
+                task.cancel()
+            for pending in self._pending.values():
+                pending.forget()
+
+    def _submit(self) -> None:
+        for rank, request in self._requests.items():
+            try:
+                pending = self._link.submit(rank, *request)
+            except Lost as error:
+                self._end(rank, State.LOST, reason=str(error))
+                continue
+            self._pending[rank] = pending
+            self._tasks[asyncio.create_task(pending.reply())] = rank
+
+    async def _until_settled(self) -> None:
+        """Wait for all; after the first failure, or at the deadline, only as long as the settings say."""
+        deadline = time.monotonic() + self._timeout if self._timeout is not None else None
+        while self.running:
+            await self._tick()
+            now = time.monotonic()
+            if self._failed() and (deadline is None or deadline > now + self._settings.grace):
+                deadline = now + self._settings.grace
+            if deadline is not None and now >= deadline and self.running:
+                self.timed_out = not self._failed()
+                await self._stop(kill=self._settings.kill_stuck)
+                return
+
+    def _failed(self) -> bool:
+        return any(record.state in {State.FAILED, State.LOST} for record in self.records.values())
+
+    async def _tick(self) -> None:
+        """Take what ended and what was printed since the last tick."""
+        waiting = {task for task, rank in self._tasks.items() if self.records[rank].state is State.RUNNING}
+        if waiting:
+            await asyncio.wait(waiting, timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
+        for task in [task for task in waiting if task.done()]:
+            await self._settle(self._tasks[task], task)
+        self._drain()
+
+    async def _settle(self, rank: int, task: asyncio.Task[Any], *, interrupted: bool = False) -> None:
+        error = task.exception()
+        if error is not None:
+            self._end(rank, State.LOST, reason=f"its process ended while it ran this ({error})")
+            return
+        await self._pending[rank].output_complete(self._settings.output_grace)
+        reply = task.result()
+        self.records[rank].reply = reply
+        if reply["ok"]:
+            self._end(rank, State.DONE)
+        elif interrupted and reply["error"]["ename"] == "KeyboardInterrupt":
+            self._end(rank, State.INTERRUPTED)
+        else:
+            self._end(rank, State.FAILED)
+
+    def _end(self, rank: int, state: State, *, reason: str = "") -> None:
+        record = self.records[rank]
+        record.state, record.reason, record.ended = state, reason, time.time()
+        self.changed.set()
+
+    def _drain(self) -> None:
+        for rank, pending in self._pending.items():
+            messages = pending.take_output()
+            if messages:
+                self.records[rank].take(messages)
+                self._observe(rank, messages)
+                self.changed.set()
+
+    async def _stop(self, *, kill: bool) -> None:
+        """Interrupt what runs; what does not take it is killed, or marked as stuck."""
+        self._link.signal(self.running, "SIGINT")
+        await self._wait_for_interrupted(self._settings.interrupt_grace)
+        left = self.running
+        self._link.signal(left, "SIGUSR1")  # their stacks, while there still are some
+        if left and kill:
+            await asyncio.sleep(TICK)
+            self._link.signal(left, "SIGKILL")
+            await self._wait_for_interrupted(self._settings.interrupt_grace)
+        for rank in left:
+            self._end(rank, State.KILLED if kill else State.STUCK)
+
+    async def _wait_for_interrupted(self, grace: float) -> None:
+        limit = time.monotonic() + grace
+        while self.running and time.monotonic() < limit:
+            waiting = {task: rank for task, rank in self._tasks.items() if rank in self.running}
+            await asyncio.wait(waiting, timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
+            for task, rank in waiting.items():
+                if task.done():
+                    await self._settle(rank, task, interrupted=True)
+            self._drain()

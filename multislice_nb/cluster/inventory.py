@@ -1,0 +1,99 @@
+"""Which workers a queued resource has, in rank order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from multislice_nb import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from multislice_nb.cloud import NodeStatus, SshSettings
+
+__all__ = ["Worker", "ranks_text", "workers_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One TPU VM of a slice.
+
+    Attributes:
+        rank: JAX's process id: worker in slice + slice id * workers per slice.
+        slice_id: Which slice of the queued resource, from 0.
+        worker_id: Which worker of that slice, from 0.
+        node_id: The slice's name in the Cloud TPU API.
+        address: The address that the other workers reach it by.
+        ssh_host: The address that the notebook reaches it by.
+        ssh_port: The port of its SSH server.
+    """
+
+    rank: int
+    slice_id: int
+    worker_id: int
+    node_id: str
+    address: str
+    ssh_host: str
+    ssh_port: int = 22
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (slice {self.slice_id}, worker {self.worker_id})"
+
+    @property
+    def log_name(self) -> str:
+        """The name of this worker's log file."""
+        return f"slice_{self.slice_id:03d}_worker_{self.worker_id:03d}.log"
+
+
+def workers_of(
+    nodes: Sequence[NodeStatus], *, workers_per_slice: int, ssh: SshSettings
+) -> tuple[Worker, ...]:
+    """The workers of all slices, in rank order.
+
+    Raises:
+        errors.ConnectError: A slice is not READY or lists fewer workers than its type has, so that ranks
+            would be wrong.
+    """
+    workers = []
+    for node in nodes:
+        if node.state != "READY":
+            raise errors.ConnectError(
+                f"Slice {node.slice_id} ({node.node_id}) is {node.state}, not READY.",
+                fix="Wait for the queued resource, then attach again.",
+            )
+        if len(node.endpoints) != workers_per_slice:
+            raise errors.ConnectError(
+                f"Slice {node.slice_id} ({node.node_id}) lists {len(node.endpoints)} workers; "
+                f"{node.accelerator_type} has {workers_per_slice}.",
+                fix="Wait until the Cloud TPU API lists all of them, then attach again.",
+            )
+        for worker_id, endpoint in enumerate(node.endpoints):
+            external = endpoint.external_ip if ssh.use_external_ip else None
+            workers.append(
+                Worker(
+                    rank=node.slice_id * workers_per_slice + worker_id,
+                    slice_id=node.slice_id,
+                    worker_id=worker_id,
+                    node_id=node.node_id,
+                    address=endpoint.ip_address,
+                    ssh_host=external or endpoint.ip_address,
+                    ssh_port=endpoint.port if ssh.port_from_endpoint else 22,
+                )
+            )
+    return tuple(sorted(workers, key=lambda worker: worker.rank))
+
+
+def ranks_text(ranks: Iterable[int], *, total: int | None = None) -> str:
+    """Ranks in the fewest words, as in `all 16`, `rank 2` or `ranks 0-1, 3`."""
+    ordered = sorted(set(ranks))
+    if total is not None and len(ordered) == total > 1:
+        return f"all {total}"
+    runs: list[list[int]] = []
+    for rank in ordered:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    text = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+    return f"rank{'s' if len(ordered) != 1 else ''} {text}"

@@ -1,0 +1,57 @@
+"""Everything that the workers print, on disk, a file for each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from multislice_nb.cluster.inventory import Worker
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """A folder with a file per worker, which screens may cut short but this never does."""
+
+    def __init__(self, folder: Path, workers: Sequence[Worker]) -> None:
+        self.folder = folder
+        self._paths = {worker.rank: folder / worker.log_name for worker in workers}
+        self._files: dict[int, TextIO] = {}
+
+    def write(self, rank: int, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Append what a worker printed, as it came."""
+        file = self._files.get(rank) or self._open(rank)
+        for message in messages:
+            if message["type"] == "stream":
+                file.write(message["text"])
+            elif "data" in message:
+                file.write(message["data"].get("text/plain", "") + "\n")
+        file.flush()
+
+    def mark(self, ranks: Sequence[int], title: str) -> None:
+        """Note the start of a cell in the files of the workers that run it."""
+        for rank in ranks:
+            file = self._files.get(rank) or self._open(rank)
+            file.write(f"── {title}\n")
+
+    def path(self, rank: int) -> Path:
+        """The file of a worker."""
+        return self._paths[rank]
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            with contextlib.suppress(OSError):  # a full disk has already said so at the write
+                file.close()
+        self._files.clear()
+
+    def _open(self, rank: int) -> TextIO:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(self._paths[rank], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._files[rank] = os.fdopen(descriptor, "a", encoding="utf-8", errors="replace")
+        return self._files[rank]

@@ -1,0 +1,173 @@
+"""From what a gang operation left to what a user reads."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb import errors
+from multislice_nb.cluster.gang import State
+from multislice_nb.cluster.inventory import ranks_text
+from multislice_nb.cluster.result import CellResult, RemoteError, WorkerResult, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from multislice_nb.cluster.gang import Gang, Record
+    from multislice_nb.cluster.inventory import Worker
+
+__all__ = ["RESTART", "result_of", "with_stacks", "worker_error"]
+
+RESTART = (
+    "Start the gang anew with cluster.restart() or %multislice restart; variables on the workers are lost."
+)
+
+_AFTER = {
+    State.INTERRUPTED: ("Interrupted", "still running, and interrupted"),
+    State.STUCK: ("Stuck", "still running, did not take the interrupt, and runs on"),
+    State.KILLED: ("Killed", "still running, did not take the interrupt, and was killed"),
+}
+
+
+def result_of(gang: Gang, workers: Sequence[Worker]) -> CellResult:
+    """Freeze what a gang operation left."""
+    by_rank = {worker.rank: worker for worker in workers}
+    return CellResult(
+        tuple(_worker_result(record, by_rank[rank]) for rank, record in sorted(gang.records.items())),
+        total=len(workers),
+    )
+
+
+def _worker_result(record: Record, worker: Worker) -> WorkerResult:
+    reply = record.reply or {}
+    texts = [m["data"].get("text/plain", "") for m in record.messages if m["type"] == "execute_result"]
+    return WorkerResult(
+        worker=worker,
+        value=unpack(reply.get("value")),
+        value_text=texts[-1] if texts else None,
+        stdout=record.stdout.text,
+        stderr=record.stderr.text,
+        displays=tuple(m["data"] for m in record.messages if m["type"] != "execute_result"),
+        error=_error(record, worker),
+        seconds=reply.get("finished", 0.0) - reply.get("started", 0.0),
+    )
+
+
+def _error(record: Record, worker: Worker) -> RemoteError | None:
+    told: dict[str, Any] = (record.reply or {}).get("error", {})
+    place = {key: told.get(key) for key in ("line_number", "line")}
+    match record.state:
+        case State.RUNNING | State.DONE:
+            return None
+        case State.LOST:
+            return RemoteError(
+                worker, "WorkerLost", f"its process ended ({record.reason})", time=record.ended
+            )
+        case State.FAILED:
+            time = (record.reply or {}).get("finished", record.ended)
+            return RemoteError(
+                worker, told["ename"], told["evalue"], **place, traceback=told["traceback"], time=time
+            )
+    ename, evalue = _AFTER[record.state]
+    return RemoteError(
+        worker,
+        ename,
+        evalue,
+        **place,
+        traceback=told.get("traceback", ""),
+        time=record.ended,
+        secondary=True,
+    )
+
+
+def with_stacks(result: CellResult, stacks: Mapping[int, str], cell: str) -> CellResult:
+    """Say where in the cell the blocked workers are, from the stacks that faulthandler wrote.
+
+    Args:
+        result: Of a cell that left workers blocked.
+        stacks: By rank, what faulthandler wrote; the last dump counts.
+        cell: What tracebacks call the cell.
+    """
+
+    def placed(worker: WorkerResult) -> WorkerResult:
+        text = stacks.get(worker.worker.rank, "")
+        if worker.error is None or not text:
+            return worker
+        dump = text[text.rfind("Current thread") :] if "Current thread" in text else text
+        return replace(worker, error=replace(worker.error, traceback=dump, **_place(dump, cell)))
+
+    return replace(result, workers=tuple(placed(worker) for worker in result.workers))
+
+
+def _place(dump: str, cell: str) -> dict[str, Any]:
+    """The line of the cell in a dump, and the function it called; the innermost frame comes first."""
+    called = None
+    for match in re.finditer(r'File "(.*)", line (\d+) in (.*)', dump):
+        file, line, function = match.groups()
+        if file == cell:
+            return {"line_number": int(line), "line": f"in {called}" if called else None}
+        called = function
+    return {}
+
+
+def worker_error(result: CellResult) -> errors.WorkerError:
+    """One exception for a cell that failed: the first failure in time, the others folded below it."""
+    first = result.first_error
+    if first is None:
+        raise AssertionError("the cell did not fail")
+    if result.timed_out_after is not None:
+        late = ranks_text((e.worker.rank for e in result.errors if e is not None), total=result.total)
+        what = f"The cell ran past its {result.timed_out_after:g} s on {late} and was stopped."
+        waiting = _waiting([e for e in result.errors if e is not None], result.total)
+        error: errors.WorkerError = errors.CellTimeoutError("\n".join([what, *waiting]), fix=_fix(result))
+    else:
+        cls = errors.WorkerLostError if first.ename == "WorkerLost" else errors.WorkerError
+        error = cls(_what(result, first), fix=_fix(result))
+    error.result = result
+    return error
+
+
+def _what(result: CellResult, first: RemoteError) -> str:
+    failed = [error for error in result.errors if error is not None]
+    own = [error for error in failed if not error.secondary]
+    count = f", first of {len(own)} failures" if len(own) > 1 else ""
+    lines = [f"{first.ename} on {first.worker}{count}: {first.evalue}"]
+    if first.traceback:
+        lines += ["    " + line for line in first.traceback.rstrip().splitlines()]
+    elif first.line_number is not None:
+        lines.append(f"    line {first.line_number}: {first.line}")
+    others = [error for error in own if error is not first]
+    lines += _folded(others, result.total)
+    lines += _waiting(failed, result.total)
+    return "\n".join(lines)
+
+
+def _same(error: RemoteError) -> str:
+    return f"{error.ename}: {error.evalue}".splitlines()[0][:200]
+
+
+def _folded(others: Sequence[RemoteError], total: int) -> list[str]:
+    groups: dict[str, list[int]] = {}
+    for error in others:
+        groups.setdefault(_same(error), []).append(error.worker.rank)
+    return [f"Also on {ranks_text(ranks, total=total)}: {text}" for text, ranks in groups.items()]
+
+
+def _waiting(failed: Sequence[RemoteError], total: int) -> list[str]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for error in failed:
+        if error.secondary:
+            where = f" at line {error.line_number} ({error.line})" if error.line_number else ""
+            groups.setdefault((error.evalue, where), []).append(error.worker.rank)
+    return [
+        f"{ranks_text(ranks, total=total).capitalize()}{where}: {text}."
+        for (text, where), ranks in groups.items()
+    ]
+
+
+def _fix(result: CellResult) -> str:
+    names = {error.ename for error in result.errors if error is not None}
+    if names & {"WorkerLost", "Killed", "Stuck"}:
+        return RESTART
+    return "Variables are kept on all workers: mend the cell and run it again."

@@ -1,0 +1,222 @@
+"""SSH to all workers of a queued resource at once.
+
+One asyncssh connection per worker, opened side by side. Host keys are checked against a file of this queued
+resource alone, so a name or address that is used again after a deletion never meets an old key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from multislice_nb import errors
+from multislice_nb.cluster.inventory import Worker, ranks_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import asyncssh
+
+    from multislice_nb.cloud import SshSettings
+
+__all__ = ["Completed", "Connections", "known_hosts_line"]
+
+AT_ONCE = 64
+"""Handshakes under way at the same time: each costs the notebook's machine a few milliseconds of CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a command on one worker left: its exit status (negative: the signal that ended it) and output."""
+
+    worker: Worker
+    exit_status: int
+    stdout: str
+    stderr: str
+
+
+def known_hosts_line(worker: Worker, key: str) -> str:
+    """A known-hosts entry for a worker; `key` is `ssh-ed25519 AAAA...`, or the base64 part alone."""
+    host = f"[{worker.ssh_host}]:{worker.ssh_port}" if worker.ssh_port != 22 else worker.ssh_host
+    return f"{host} {key if ' ' in key else f'ssh-ed25519 {key}'}\n"
+
+
+class Connections:
+    """The open SSH connections to a set of workers, by rank."""
+
+    def __init__(self, settings: SshSettings, known_hosts: Path) -> None:
+        self._settings = settings
+        self._known_hosts = known_hosts
+        self._open: dict[int, asyncssh.SSHClientConnection] = {}
+        self._workers: dict[int, Worker] = {}
+        self._listeners: list[asyncssh.SSHListener] = []
+
+    async def open(self, workers: Sequence[Worker], host_keys: Mapping[int, str], *, deadline: float) -> None:
+        """Connect to every worker, or to none.
+
+        Args:
+            workers: Whom to connect to.
+            host_keys: By rank, the host key that the Cloud TPU API says a worker has. A worker without one
+                is trusted at its first connection, and held to that key from then on.
+            deadline: Seconds for all of them together.
+
+        Raises:
+            errors.ConnectError: Names the workers that did not answer, and why the first did not.
+        """
+        self._workers = {worker.rank: worker for worker in workers}
+        limit = asyncio.Semaphore(AT_ONCE)
+        await self._write_known_hosts(workers, host_keys, deadline=deadline)
+
+        async def connect(worker: Worker) -> asyncssh.SSHClientConnection:
+            async with limit:
+                return await self._connect(worker)
+
+        tasks = {worker.rank: asyncio.create_task(connect(worker)) for worker in workers}
+        try:
+            await asyncio.wait(tasks.values(), timeout=deadline)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
+        failed: dict[int, BaseException] = {}
+        for rank, end in zip(tasks, ended, strict=True):
+            if isinstance(end, BaseException):
+                failed[rank] = end
+            else:
+                self._open[rank] = end
+        if failed:
+            await self.close()
+            raise self._refusal(failed, deadline)
+
+    async def _connect(self, worker: Worker) -> asyncssh.SSHClientConnection:
+        import asyncssh
+
+        options: dict[str, Any] = {
+            "known_hosts": str(self._known_hosts),
+            "config": [str(path) for path in self._settings.config_files if path.exists()],
+            "keepalive_interval": 15,
+            "connect_timeout": 20,
+            "login_timeout": 30,
+        }
+        if self._settings.user:
+            options["username"] = self._settings.user
+        if self._settings.client_keys:
+            options["client_keys"] = [str(path) for path in self._settings.client_keys]
+        return await asyncssh.connect(worker.ssh_host, worker.ssh_port, **options)
+
+    async def _write_known_hosts(
+        self, workers: Sequence[Worker], host_keys: Mapping[int, str], *, deadline: float
+    ) -> None:
+        import asyncssh
+
+        async def first_seen(worker: Worker) -> str:
+            with contextlib.suppress(OSError, asyncssh.Error, TimeoutError):  # the connection will say why
+                async with asyncio.timeout(min(deadline, 20)):
+                    key = await asyncssh.get_server_host_key(worker.ssh_host, worker.ssh_port)
+                    return key.export_public_key().decode().strip() if key else ""
+            return ""
+
+        unknown = [worker for worker in workers if worker.rank not in host_keys]
+        seen = await asyncio.gather(*(first_seen(worker) for worker in unknown))
+        keys = dict(host_keys) | {worker.rank: key for worker, key in zip(unknown, seen, strict=True) if key}
+        text = "".join(
+            known_hosts_line(worker, keys[worker.rank]) for worker in workers if worker.rank in keys
+        )
+
+        def write() -> None:
+            self._known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self._known_hosts, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+
+        await asyncio.to_thread(write)
+
+    def _refusal(self, failed: Mapping[int, BaseException], deadline: float) -> errors.ConnectError:
+        rank = min(failed)
+        worker, cause = self._workers[rank], failed[rank]
+        reason = (
+            f"no answer within {deadline:.0f} s" if isinstance(cause, asyncio.CancelledError) else str(cause)
+        )
+        who = ranks_text(failed, total=len(self._workers))
+        error = errors.ConnectError(
+            f"No SSH connection to {who} of {len(self._workers)}; "
+            f"{worker}, {worker.ssh_host}:{worker.ssh_port}: {reason or type(cause).__name__}.",
+            fix="Check that the nodes are READY, that a firewall rule allows SSH, and that your SSH key is known there.",
+        )
+        error.__cause__ = cause
+        return error
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Ranks whose connection is closed."""
+        return tuple(rank for rank, connection in self._open.items() if connection.is_closed())
+
+    async def run(self, rank: int, command: str, *, stdin: bytes = b"", deadline: float = 60) -> Completed:
+        """Run a shell command on one worker.
+
+        Raises:
+            errors.ConnectError: The connection was lost, or the command passed its deadline.
+        """
+        import asyncssh
+
+        worker = self._workers[rank]
+        try:
+            async with asyncio.timeout(deadline):
+                done = await self._open[rank].run(command, input=stdin, encoding=None)
+        except TimeoutError as error:
+            raise errors.ConnectError(
+                f"A command on {worker} did not end within {deadline:.0f} s: {command[:120]}",
+                fix="Look at the worker with SSH, or restart the cluster.",
+            ) from error
+        except (OSError, asyncssh.Error) as error:
+            raise errors.ConnectError(
+                f"The SSH connection to {worker} was lost: {error}", fix="Attach again."
+            ) from error
+        status = done.exit_status if done.exit_status is not None else -1
+        return Completed(worker, status, _decode(done.stdout), _decode(done.stderr))
+
+    async def run_all(
+        self, command: str | Mapping[int, str], *, stdin: bytes = b"", deadline: float = 60
+    ) -> dict[int, Completed]:
+        """Run a command on all workers at once, the same or each its own."""
+        commands = command if not isinstance(command, str) else dict.fromkeys(self._open, command)
+        ended = await asyncio.gather(
+            *(self.run(rank, text, stdin=stdin, deadline=deadline) for rank, text in commands.items())
+        )
+        return dict(zip(commands, ended, strict=True))
+
+    async def forward(self, rank: int, port: int) -> int:
+        """A port on the notebook's loopback that leads to `127.0.0.1:port` on a worker."""
+        listener = await self._open[rank].forward_local_port("127.0.0.1", 0, "127.0.0.1", port)
+        self._listeners.append(listener)
+        return listener.get_port()
+
+    def close_forwards(self) -> None:
+        """Close every forwarded port."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def close(self) -> None:
+        """Close every connection and forward. What runs on the workers runs on."""
+        self.close_forwards()
+        for connection in self._open.values():
+            connection.close()
+        await asyncio.gather(
+            *(connection.wait_closed() for connection in self._open.values()), return_exceptions=True
+        )
+        self._open.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _decode(data: Any) -> str:
+    return bytes(data or b"").decode(errors="replace")
