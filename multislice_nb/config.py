@@ -60,7 +60,9 @@ class Multislice(SingletonConfigurable):
     emulator = Bool(
         None, allow_none=True, help="True: always the emulator; False: never; None: when no project"
     ).tag(config=True)
-    accelerator_type = Unicode(None, allow_none=True, help="Accelerator type of new requests").tag(config=True)
+    accelerator_type = Unicode(None, allow_none=True, help="Accelerator type of new requests").tag(
+        config=True
+    )
     network = Unicode(None, allow_none=True, help="VPC network of new requests").tag(config=True)
     subnetwork = Unicode(None, allow_none=True, help="VPC subnetwork of new requests").tag(config=True)
     ttl = Unicode(None, allow_none=True, help="Time to live of new queued resources, as 8h").tag(config=True)
@@ -195,7 +197,9 @@ def _emulator(argument: bool | None, project: Setting, environ: Mapping[str, str
 def gcloud_properties(environ: Mapping[str, str] = os.environ) -> dict[str, Setting]:
     """Project and zone from the active gcloud configuration's file, where there is one."""
     folder = _gcloud_folder(environ)
-    active = environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME") or _read(folder / "active_config").strip() or "default"
+    active = (
+        environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME") or _read(folder / "active_config").strip() or "default"
+    )
     text = _read(folder / "configurations" / f"config_{active}")
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:

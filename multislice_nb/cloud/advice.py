@@ -7,7 +7,6 @@ matches none is passed on as it is, under the class of its status code.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,8 @@ from multislice_nb import errors
 from multislice_nb.tpu import GENERATIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from multislice_nb.cloud.status import QueuedResourceStatus
 
 __all__ = ["Trouble", "advise", "failure", "patience", "translate"]
@@ -171,9 +172,15 @@ _BY_CODE: Mapping[str, tuple[type[errors.CloudError], str]] = {
         "Look at its state, and wait until that state allows it.",
     ),
     "ABORTED": (errors.FailedPreconditionError, "Another operation was faster; refresh and try again."),
-    "UNAVAILABLE": (errors.UnavailableError, "Try again in a minute; check the network to tpu.googleapis.com."),
+    "UNAVAILABLE": (
+        errors.UnavailableError,
+        "Try again in a minute; check the network to tpu.googleapis.com.",
+    ),
     "DEADLINE_EXCEEDED": (errors.UnavailableError, "Try again in a minute; the service was slow to answer."),
-    "INVALID_ARGUMENT": (errors.FailedPreconditionError, "Correct what the message names, and send it again."),
+    "INVALID_ARGUMENT": (
+        errors.FailedPreconditionError,
+        "Correct what the message names, and send it again.",
+    ),
     "INTERNAL": (
         errors.UnavailableError,
         "This is the service's own fault: try again in a few minutes, then tell Google support.",
@@ -251,7 +258,9 @@ class _Words(dict[str, str]):
 
 def _words(trouble: Trouble, found: Mapping[str, str | None]) -> _Words:
     named = {key: value for key, value in found.items() if value}
-    by_type = "; ".join(f"{kind.name}: {', '.join(kind.zones)}" for kind in GENERATIONS if kind.in_cloud_tpu_api)
+    by_type = "; ".join(
+        f"{kind.name}: {', '.join(kind.zones)}" for kind in GENERATIONS if kind.in_cloud_tpu_api
+    )
     base = {"project": trouble.project or "PROJECT", "zone": trouble.zone or "ZONE", "zones_by_type": by_type}
     return _Words({**base, **named})
 

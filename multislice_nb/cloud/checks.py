@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from multislice_nb.cloud.times import parse_duration, parse_time
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.tpu import GENERATIONS, AcceleratorType
 
-__all__ = ["MAX_SLICES", "STARTUP_SCRIPT", "Fault", "capacity_name", "faults_of", "generation_name", "normalise"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "MAX_SLICES",
+    "STARTUP_SCRIPT",
+    "Fault",
+    "capacity_name",
+    "faults_of",
+    "generation_name",
+    "normalise",
+]
 
 MAX_SLICES = 256
 """The Multislice overview: limited to 256 slices at most."""
@@ -36,7 +46,9 @@ _MAX_LABELS = 64
 _METADATA_VALUE_BYTES = 256 * 1024
 _METADATA_BYTES = 512 * 1024
 _DISK = re.compile(r"projects/[^/]+/(zones|regions)/[^/]+/disks/[^/]+")
-_RESERVATION = re.compile(r"[a-zA-Z0-9-]+|(projects|folders|organizations)/[^/]+(/(locations|zones)/[^/]+)?/reservations/[^/]+")
+_RESERVATION = re.compile(
+    r"[a-zA-Z0-9-]+|(projects|folders|organizations)/[^/]+(/(locations|zones)/[^/]+)?/reservations/[^/]+"
+)
 _WORKLOADS = ("THROUGHPUT_OPTIMIZED", "AVAILABILITY_OPTIMIZED")
 _VERSIONS = ("v2", "v2alpha1")
 _ALPHA_FIELDS = ("best_effort", "autocheckpoint_enabled", "workload_type")
@@ -132,7 +144,9 @@ def _check_names(values: Values) -> Iterator[Fault]:
         value = values[name]
         if (value is not None or name == "name") and not _ID.fullmatch(str(value or "")):
             label = "The queued resource's name" if name == "name" else f"--{name.replace('_', '-')}"
-            yield Fault(f"{label} {value!r} is not allowed.", "Use letters, digits and - _ . ~ + %, no spaces.")
+            yield Fault(
+                f"{label} {value!r} is not allowed.", "Use letters, digits and - _ . ~ + %, no spaces."
+            )
     if values["api_version"] not in _VERSIONS:
         yield Fault(f"API version {values['api_version']!r} is unknown.", "Use v2 or v2alpha1.")
 
@@ -148,10 +162,13 @@ def _check_nodes(values: Values) -> Iterator[Fault]:
         )
     if count == 1 and values["node_prefix"]:
         yield Fault(
-            "--node-prefix is for several slices, and one is asked for.", "Use --node-id, or give --node-count."
+            "--node-prefix is for several slices, and one is asked for.",
+            "Use --node-id, or give --node-count.",
         )
     if values["workload_type"] and values["workload_type"] not in _WORKLOADS:
-        yield Fault(f"--workload-type {values['workload_type']!r} is unknown.", f"Use {' or '.join(_WORKLOADS)}.")
+        yield Fault(
+            f"--workload-type {values['workload_type']!r} is unknown.", f"Use {' or '.join(_WORKLOADS)}."
+        )
 
 
 def _slice_type(values: Values) -> AcceleratorType | InvalidRequestError | None:
@@ -204,7 +221,9 @@ def _check_generation(values: Values, kind: AcceleratorType) -> Iterator[Fault]:
 
 def _runtime_fits(runtime: str, kind: AcceleratorType) -> bool:
     """A version fits when it names the type's generation, or none where v4 takes the general images."""
-    named = re.search(r"(?:tpu-?|vm-)?v(\d)(?:-?(lite)|([ep]))?(?![\da-z])", runtime.removeprefix("v2-alpha-"))
+    named = re.search(
+        r"(?:tpu-?|vm-)?v(\d)(?:-?(lite)|([ep]))?(?![\da-z])", runtime.removeprefix("v2-alpha-")
+    )
     if runtime == kind.runtime_version:
         return True
     if named is None:
@@ -299,7 +318,9 @@ def _moment(values: Values, edge: str, now: datetime) -> datetime | None:
 def _check_attachments(values: Values) -> Iterator[Fault]:
     account = values["service_account"]
     if account and "@" not in account:
-        yield Fault(f"Service account {account!r} is no email address.", "Give NAME@PROJECT.iam.gserviceaccount.com.")
+        yield Fault(
+            f"Service account {account!r} is no email address.", "Give NAME@PROJECT.iam.gserviceaccount.com."
+        )
     if values["cidr_range"]:
         yield from _check_range(values["cidr_range"])
     kind = _slice_type(values)

@@ -16,7 +16,8 @@ def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [tuple(header), *(tuple(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
     )
 
 

@@ -5,8 +5,8 @@ to keep these promises, which `tests/cloud/provider_contract.py` states as tests
 
 - `create_queued_resource` returns when the request is accepted, and raises `AlreadyExistsError` for a name
   that is taken; sending the same request twice with the same `request_id` is not an error.
-- `delete_queued_resource` returns when the deletion was accepted; the name is free once
-  `get_queued_resource` raises `NotFoundError`. Without force it refuses while there are nodes.
+- `delete_queued_resource` returns an operation once the deletion was accepted; the name is free when
+  `finish` returns or `get_queued_resource` raises `NotFoundError`. Without force it refuses while there are nodes.
 - Statuses name their nodes in slice order, and endpoints come in worker order.
 - Errors are those of `multislice_nb.errors`, nothing of the provider's own library.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from multislice_nb.cloud.request import QueuedResourceRequest
-    from multislice_nb.cloud.status import NodeStatus, QueuedResourceStatus
+    from multislice_nb.cloud.status import Maintenance, NodeStatus, QueuedResourceStatus
 
 __all__ = ["Provider"]
 
@@ -52,20 +52,28 @@ class Provider(Protocol):
         """One queued resource."""
         ...
 
-    async def delete_queued_resource(self, name: str, zone: str, *, force: bool) -> None:
-        """Delete it, with force its nodes too; returns when the deletion was accepted."""
+    async def delete_queued_resource(self, name: str, zone: str, *, force: bool) -> str:
+        """Delete it, with force its nodes too; returns the operation, for `finish`."""
         ...
 
-    async def reset_queued_resource(self, name: str, zone: str) -> None:
-        """Restart all its workers; returns when they were restarted."""
+    async def reset_queued_resource(self, name: str, zone: str) -> str:
+        """Restart all its workers; returns the operation, for `finish`."""
         ...
 
-    async def perform_maintenance(self, name: str, zone: str, node_ids: Sequence[str]) -> None:
-        """Bring coming maintenance of these nodes forward to now."""
+    async def perform_maintenance(self, name: str, zone: str, node_ids: Sequence[str]) -> str:
+        """Bring coming maintenance of these nodes forward to now; returns the operation, for `finish`."""
+        ...
+
+    async def finish(self, operation: str, doing: str) -> None:
+        """Wait until an operation is done, and raise what it failed with; the caller sets the deadline."""
         ...
 
     async def list_nodes(self, zone: str) -> tuple[NodeStatus, ...]:
         """All nodes of a zone."""
+        ...
+
+    async def list_maintenance(self, zone: str) -> Mapping[str, Maintenance]:
+        """Coming maintenance by node, where the provider tells."""
         ...
 
     async def get_guest_attributes(

@@ -157,7 +157,9 @@ def _endpoint(endpoint: Message) -> Endpoint:
 
 
 def _maintenance(raw: Message) -> Maintenance | None:
-    if "upcoming_maintenance" not in raw.DESCRIPTOR.fields_by_name or not raw.HasField("upcoming_maintenance"):
+    if "upcoming_maintenance" not in raw.DESCRIPTOR.fields_by_name or not raw.HasField(
+        "upcoming_maintenance"
+    ):
         return None
     coming = raw.upcoming_maintenance
     start = coming.window_start_time

@@ -5,9 +5,7 @@ The names are gcloud's flags. A request that exists is valid: all faults are fou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb.cloud import checks
@@ -16,7 +14,9 @@ from multislice_nb.errors import InvalidRequestError
 from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
+    from pathlib import Path
 
 __all__ = ["DataDisk", "QueuedResourceRequest"]
 

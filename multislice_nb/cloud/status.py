@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from multislice_nb.cloud.display import html_table
 from multislice_nb.cloud.times import format_duration, format_time, short
 from multislice_nb.errors import AcceleratorTypeError
 from multislice_nb.tpu import AcceleratorType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "BOOTING_STATES",
@@ -208,7 +211,9 @@ class QueuedResourceStatus:
     @property
     def shape(self) -> str:
         """As `2 x v4-16`, or `v4-16`."""
-        return f"{self.node_count} x {self.accelerator_type}" if self.node_count > 1 else self.accelerator_type
+        return (
+            f"{self.node_count} x {self.accelerator_type}" if self.node_count > 1 else self.accelerator_type
+        )
 
     def row(self) -> tuple[str, ...]:
         """Cells of a table, gcloud's columns first: name, zone, nodes, type, state, for, capacity, chips."""

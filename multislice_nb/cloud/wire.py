@@ -6,6 +6,7 @@ that gcloud follows, and the message is made from the dictionary.
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -57,15 +58,11 @@ def to_json(request: QueuedResourceRequest, extra_labels: Mapping[str, str] | No
 
 def to_message(request: QueuedResourceRequest, extra_labels: Mapping[str, str] | None = None) -> Any:
     """The client library's QueuedResource of the request's API version."""
-    from google.protobuf.json_format import ParseDict
-
     if request.api_version == "v2alpha1":
         from google.cloud import tpu_v2alpha1 as library
     else:
         from google.cloud import tpu_v2 as library  # type: ignore[no-redef]
-    message = library.QueuedResource()
-    ParseDict(to_json(request, extra_labels), library.QueuedResource.pb(message))
-    return message
+    return library.QueuedResource.from_json(json.dumps(to_json(request, extra_labels)))
 
 
 def _node(request: QueuedResourceRequest, extra_labels: Mapping[str, str]) -> Json:

@@ -1,0 +1,72 @@
+"""The Cloud TPU API: requests, queued resources, nodes; Google's or the emulator's, by one code path.
+
+`connect()` gives a `Cloud`; its `create`, `list` and `get` give `QueuedResource` handles, whose statuses are
+frozen. Errors are those of `multislice_nb.errors`, with advice.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multislice_nb.cloud.collection import QueuedResources
+    from multislice_nb.cloud.connection import close_all, connect
+    from multislice_nb.cloud.ledger import Entry, Ledger, StateChange
+    from multislice_nb.cloud.lifecycle import WaitInterrupted
+    from multislice_nb.cloud.provider import Provider
+    from multislice_nb.cloud.queued_resource import QueuedResource
+    from multislice_nb.cloud.request import DataDisk, QueuedResourceRequest
+    from multislice_nb.cloud.session import Cloud
+    from multislice_nb.cloud.ssh_settings import SshSettings
+    from multislice_nb.cloud.status import Endpoint, Maintenance, NodeStatus, QueuedResourceStatus
+
+__all__ = [
+    "Cloud",
+    "DataDisk",
+    "Endpoint",
+    "Entry",
+    "Ledger",
+    "Maintenance",
+    "NodeStatus",
+    "Provider",
+    "QueuedResource",
+    "QueuedResourceRequest",
+    "QueuedResourceStatus",
+    "QueuedResources",
+    "SshSettings",
+    "StateChange",
+    "WaitInterrupted",
+    "close_all",
+    "connect",
+]
+
+_HOMES = {
+    "Cloud": "session",
+    "DataDisk": "request",
+    "Endpoint": "status",
+    "Entry": "ledger",
+    "Ledger": "ledger",
+    "Maintenance": "status",
+    "NodeStatus": "status",
+    "Provider": "provider",
+    "QueuedResource": "queued_resource",
+    "QueuedResourceRequest": "request",
+    "QueuedResourceStatus": "status",
+    "QueuedResources": "collection",
+    "SshSettings": "ssh_settings",
+    "StateChange": "ledger",
+    "WaitInterrupted": "lifecycle",
+    "close_all": "connection",
+    "connect": "connection",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,103 @@
+"""`connect()`: to Google Cloud when a project is configured, to the emulator on this machine otherwise."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import TYPE_CHECKING
+
+from multislice_nb import config
+from multislice_nb._portal import loop, sync
+from multislice_nb.cloud.channel import google_clients, loopback_clients
+from multislice_nb.cloud.client import TpuApi
+from multislice_nb.cloud.ledger import Ledger
+from multislice_nb.cloud.session import Cloud
+from multislice_nb.cloud.ssh_settings import SshSettings, google_ssh
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from multislice_nb.emulator.daemon import EmulatorAddress
+
+__all__ = ["close_all", "connect"]
+
+_lock = threading.Lock()
+_open: dict[Hashable, Cloud] = {}
+
+
+def connect(
+    project: str | None = None,
+    zone: str | None = None,
+    *,
+    endpoint: str | None = None,
+    emulator: bool | None = None,
+) -> Cloud:
+    """Connect to the Cloud TPU API.
+
+    With no project in the arguments, `%config Multislice`, the environment or gcloud's own settings, the
+    emulator on this machine is used, and started if it does not run. Connecting again with the same settings
+    gives the same connection.
+
+    Args:
+        project: Google Cloud project id.
+        zone: Zone of queued resources.
+        endpoint: Another host of the Cloud TPU API.
+        emulator: True for the emulator, False for Google, None to decide by the project.
+
+    Raises:
+        ConfigurationError: A zone or credentials are missing.
+        EmulatorError: The emulator did not start.
+    """
+    settings = config.settings(project, zone, endpoint=endpoint, emulator=emulator)
+    address = _running_emulator() if settings.is_emulator else None
+    key = (settings, address.port if address else None, address.pid if address else None)
+    with _lock:
+        found = _open.get(key)
+        if found is not None and not found.closed:
+            return found
+        if not _open:
+            loop()  # first, so that its exit handler runs after ours
+            atexit.register(close_all)
+        _open[key] = made = _on_emulator(settings, address) if address else _on_google(settings)
+        return made
+
+
+def close_all() -> None:
+    """Close every connection of this process; queued resources stay."""
+    with _lock:
+        while _open:
+            _open.popitem()[1].close()
+
+
+def _running_emulator() -> EmulatorAddress:
+    from multislice_nb.emulator import daemon
+
+    return daemon.ensure_running()
+
+
+def _on_emulator(settings: config.Settings, address: EmulatorAddress) -> Cloud:
+    async def clients() -> TpuApi:
+        target = f"{address.host}:{address.port}"
+        return TpuApi(loopback_clients(target, address.token), str(settings.project.value), is_emulator=True)
+
+    ssh = SshSettings(
+        user=address.ssh_user,
+        client_keys=(address.ssh_key,),
+        port_from_endpoint=True,
+        config_files=(),
+        use_external_ip=False,
+    )
+    return Cloud(sync(clients), settings, ssh, _ledger("emulator"))
+
+
+def _on_google(settings: config.Settings) -> Cloud:
+    async def clients() -> TpuApi:
+        return TpuApi(await google_clients(settings.endpoint.value), str(settings.project.value))
+
+    configured = config.Multislice.instance()
+    ssh = google_ssh(configured.ssh_user, configured.ssh_key)
+    return Cloud(sync(clients), settings, ssh, _ledger("google"))
+
+
+def _ledger(realm: str) -> Ledger:
+    return Ledger(config.state_home() / "ledger.sqlite3", realm)

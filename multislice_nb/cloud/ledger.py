@@ -1,0 +1,246 @@
+"""What this tool created, on disk, so that nothing is forgotten when a kernel dies.
+
+A queued resource is entered before it is asked for and struck out when it is known to be gone. One SQLite
+file serves all notebooks of a user.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from multislice_nb.cloud.status import QueuedResourceStatus
+
+__all__ = ["Entry", "Ledger", "StateChange"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (
+    request_id TEXT PRIMARY KEY, realm TEXT, project TEXT, zone TEXT, name TEXT,
+    accelerator_type TEXT, node_count INTEGER, chips INTEGER, capacity TEXT, asked_at REAL,
+    owner_host TEXT, owner_pid INTEGER, owner_started REAL,
+    expires_at REAL, idle_limit REAL, used_at REAL, chip_hour_price REAL, ended_at REAL
+);
+CREATE TABLE IF NOT EXISTS changes (
+    realm TEXT, project TEXT, zone TEXT, name TEXT, born REAL, state TEXT, initiator TEXT, at REAL
+);
+CREATE INDEX IF NOT EXISTS changes_by_name ON changes (project, zone, name, born);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """One step of a timeline.
+
+    Attributes:
+        state: The state it entered.
+        initiator: USER or SERVICE where the API tells, else empty.
+        at: When this tool first saw it; its creation for the first one.
+    """
+
+    state: str
+    initiator: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One queued resource of ours. Times are seconds since the epoch.
+
+    Attributes:
+        request_id: Id of its create call, also a label of it.
+        realm: `google`, or `emulator` for the one that keeps its state beside this ledger.
+        project: Its project.
+        zone: Its zone.
+        name: Its name.
+        accelerator_type: Type of each slice.
+        node_count: Number of slices.
+        chips: Chips of all slices.
+        capacity: on-demand, spot, reserved or best-effort.
+        asked_at: When it was asked for.
+        owner_host: Machine of the notebook that asked.
+        owner_pid: Process of that notebook.
+        owner_started: When that process started, since process ids come again.
+        expires_at: When its time to live is over.
+        idle_limit: Seconds without use after which it is deleted.
+        used_at: When it was last used.
+        chip_hour_price: What a chip costs per hour, as the user said.
+        ended_at: When it was known to be gone.
+    """
+
+    request_id: str
+    realm: str
+    project: str
+    zone: str
+    name: str
+    accelerator_type: str
+    node_count: int
+    chips: int
+    capacity: str
+    asked_at: float
+    owner_host: str = ""
+    owner_pid: int = 0
+    owner_started: float = 0.0
+    expires_at: float | None = None
+    idle_limit: float | None = None
+    used_at: float = 0.0
+    chip_hour_price: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def owner_is_alive(self) -> bool | None:
+        """Whether the notebook that asked for it still runs; None when that was another machine."""
+        if self.owner_host != socket.gethostname():
+            return None
+        try:
+            return abs(psutil.Process(self.owner_pid).create_time() - self.owner_started) < 1.0
+        except psutil.NoSuchProcess:
+            return False
+
+    def overdue(self, now: float | None = None) -> str | None:
+        """Why it should be deleted by now: its time to live or its idle limit; None when it need not."""
+        moment = time.time() if now is None else now
+        if self.expires_at is not None and moment >= self.expires_at:
+            return "its time to live is over"
+        if self.idle_limit is not None and moment >= self.used_at + self.idle_limit:
+            return "it was idle for longer than its limit"
+        return None
+
+
+class Ledger:
+    """The file, and what was last seen of each queued resource.
+
+    Args:
+        path: The SQLite file; made with mode 0600.
+        realm: Whose queued resources these are: `google` or `emulator`.
+    """
+
+    def __init__(self, path: Path, realm: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        self.realm = realm
+        self._lock = threading.RLock()
+        self._last: dict[tuple[str, str, str], tuple[float, str, datetime]] = {}
+        # Whichever thread asks: the lock below keeps them apart.
+        self._database = sqlite3.connect(path, timeout=10.0, check_same_thread=False, isolation_level=None)
+        with self._lock:
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            self._database.executescript(_SCHEMA)
+
+    def enter(self, entry: Entry) -> Entry:
+        """Write down that something is about to be created, by this process."""
+        process = psutil.Process()
+        owned = replace(
+            entry,
+            owner_host=socket.gethostname(),
+            owner_pid=os.getpid(),
+            owner_started=process.create_time(),
+            used_at=entry.used_at or entry.asked_at,
+        )
+        names = [field.name for field in fields(Entry)]
+        marks = ", ".join("?" * len(names))
+        values = [getattr(owned, name) for name in names]
+        self._write(f"INSERT OR REPLACE INTO entries ({', '.join(names)}) VALUES ({marks})", values)  # noqa: S608 - names of our own fields
+        return owned
+
+    def strike(self, request_id: str) -> None:
+        """It was refused: nothing was created."""
+        self._write("DELETE FROM entries WHERE request_id = ?", [request_id])
+
+    def end(self, project: str, zone: str, name: str) -> None:
+        """It is known to be gone."""
+        self._write(
+            "UPDATE entries SET ended_at = ? WHERE realm = ? AND project = ? AND zone = ? AND name = ? "
+            "AND ended_at IS NULL",
+            [time.time(), self.realm, project, zone, name],
+        )
+        with self._lock:
+            last = self._last.pop((project, zone, name), None)
+        if last is not None:
+            self._note_change(project, zone, name, last[0], "GONE", "", datetime.now(UTC))
+
+    def use(self, project: str, zone: str, name: str) -> None:
+        """It is being used now, which the idle limit counts from."""
+        self._write(
+            "UPDATE entries SET used_at = ? WHERE realm = ? AND project = ? AND zone = ? AND name = ? "
+            "AND ended_at IS NULL",
+            [time.time(), self.realm, project, zone, name],
+        )
+
+    def extend(self, request_id: str, expires_at: float | None) -> None:
+        """Give it another end."""
+        self._write("UPDATE entries SET expires_at = ? WHERE request_id = ?", [expires_at, request_id])
+
+    def entries(self, *, ended: bool = False) -> tuple[Entry, ...]:
+        """What of ours should still exist; with `ended` also what is gone."""
+        names = [field.name for field in fields(Entry)]
+        only = "" if ended else "AND ended_at IS NULL"
+        query = f"SELECT {', '.join(names)} FROM entries WHERE realm = ? {only} ORDER BY asked_at"  # noqa: S608 - names of our own fields
+        with self._lock, closing(self._database.execute(query, [self.realm])) as rows:
+            return tuple(Entry(**dict(zip(names, row, strict=True))) for row in rows)
+
+    def find(self, project: str, zone: str, name: str) -> Entry | None:
+        """The open entry of a queued resource, if it is ours."""
+        mine = [e for e in self.entries() if (e.project, e.zone, e.name) == (project, zone, name)]
+        return mine[-1] if mine else None
+
+    def observe(self, statuses: Iterable[QueuedResourceStatus]) -> tuple[QueuedResourceStatus, ...]:
+        """Remember changes of state, and give each status since when it is in its state."""
+        return tuple(self._observe(status) for status in statuses)
+
+    def timeline(self, status: QueuedResourceStatus) -> tuple[StateChange, ...]:
+        """Every state it was seen in, oldest first."""
+        query = (
+            "SELECT state, initiator, at FROM changes WHERE realm = ? AND project = ? AND zone = ? "
+            "AND name = ? AND born = ? ORDER BY at, rowid"
+        )
+        key = [self.realm, status.project, status.zone, status.name, _born(status)]
+        with self._lock, closing(self._database.execute(query, key)) as rows:
+            return tuple(StateChange(s, i, datetime.fromtimestamp(at, UTC)) for s, i, at in rows)
+
+    def close(self) -> None:
+        """Close the file; calling it again does nothing."""
+        with self._lock:
+            self._database.close()
+
+    def _observe(self, status: QueuedResourceStatus) -> QueuedResourceStatus:
+        key, born = (status.project, status.zone, status.name), _born(status)
+        with self._lock:
+            last = self._last.get(key)
+            if last is None or last[0] != born:
+                past = self.timeline(status)
+                last = (born, past[-1].state, past[-1].at) if past else None
+            if last is None or last[1] != status.state:
+                began = status.since if last is None and status.since else datetime.now(UTC)
+                self._note_change(*key, born, status.state, status.state_initiator, began)
+                last = (born, status.state, began)
+            self._last[key] = last
+        return replace(status, since=last[2])
+
+    def _note_change(
+        self, project: str, zone: str, name: str, born: float, state: str, initiator: str, at: datetime
+    ) -> None:
+        values = [self.realm, project, zone, name, born, state, initiator, at.timestamp()]
+        self._write("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def _write(self, statement: str, values: list[object]) -> None:
+        with self._lock:
+            self._database.execute(statement, values)
+
+
+def _born(status: QueuedResourceStatus) -> float:
+    """Tells one queued resource from an earlier one of the same name."""
+    return status.create_time.timestamp() if status.create_time else 0.0

@@ -1,0 +1,142 @@
+"""Watching queued resources: one list call per interval and zone, however many are watched.
+
+The interval grows while nothing changes and falls back when something does, with jitter so that many
+notebooks do not ask in step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from multislice_nb.errors import MultisliceError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from multislice_nb.cloud.provider import Provider
+    from multislice_nb.cloud.status import QueuedResourceStatus
+
+__all__ = ["EMULATOR_PACE", "GOOGLE_PACE", "Pace", "Watchtower"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often to ask, in seconds: `first` after a change, then `growth` times longer up to `last`."""
+
+    first: float
+    last: float
+    growth: float = 1.4
+    jitter: float = 0.1
+
+    def after(self, pause: float) -> float:
+        """The pause that follows one in which nothing changed."""
+        return min(pause * self.growth, self.last)
+
+    def spread(self, pause: float) -> float:
+        """The pause with its jitter."""
+        return pause * random.uniform(1 - self.jitter, 1 + self.jitter)  # noqa: S311 - not a secret
+
+
+EMULATOR_PACE = Pace(first=0.1, last=1.0)
+GOOGLE_PACE = Pace(first=3.0, last=20.0)
+
+
+class Watchtower:
+    """Looks at the queued resources of one zone for all who watch any of them.
+
+    Args:
+        provider: Whom to ask.
+        zone: Where they are.
+        pace: How often.
+        observe: Called with every list's statuses; what it returns is handed on in their place.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        zone: str,
+        pace: Pace,
+        observe: Callable[[tuple[QueuedResourceStatus, ...]], tuple[QueuedResourceStatus, ...]] = lambda s: s,
+    ) -> None:
+        self._provider = provider
+        self._zone = zone
+        self._pace = pace
+        self._observe = observe
+        self._watchers: defaultdict[str, list[asyncio.Queue[QueuedResourceStatus | MultisliceError]]]
+        self._watchers = defaultdict(list)
+        self._seen: dict[str, QueuedResourceStatus] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+
+    async def follow(self, name: str) -> AsyncGenerator[QueuedResourceStatus, None]:
+        """Its status at every look, until it is gone.
+
+        Raises:
+            NotFoundError: It is gone, or never was.
+            CloudError: The API cannot be asked any more.
+        """
+        queue: asyncio.Queue[QueuedResourceStatus | MultisliceError] = asyncio.Queue()
+        self._watchers[name].append(queue)
+        self._hurry.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._look_out(), name=f"watching {self._zone}")
+        try:
+            while True:
+                answer = await queue.get()
+                if isinstance(answer, MultisliceError):
+                    raise answer
+                yield answer
+        finally:
+            self._watchers[name].remove(queue)
+            if not self._watchers[name]:
+                del self._watchers[name]
+
+    async def close(self) -> None:
+        """Stop looking; those who still watch are told."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._tell_all(NotFoundError("The connection was closed.", fix="Connect again: connect()."))
+
+    async def _look_out(self) -> None:
+        pause = self._pace.first
+        while self._watchers:
+            self._hurry.clear()
+            try:
+                statuses = self._observe(await self._provider.list_queued_resources(self._zone))
+            except MultisliceError as error:
+                return self._tell_all(error)
+            found = {status.name: status for status in statuses}
+            pause = self._pace.first if self._changed(found) else self._pace.after(pause)
+            for name in tuple(self._watchers):
+                self._tell(name, found.get(name) or await self._missing(name))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), self._pace.spread(pause))
+        return None
+
+    def _changed(self, found: dict[str, QueuedResourceStatus]) -> bool:
+        states = {name: found[name].state for name in self._watchers if name in found}
+        before = {name: self._seen[name].state for name in self._watchers if name in self._seen}
+        self._seen = found
+        return states != before
+
+    async def _missing(self, name: str) -> QueuedResourceStatus | MultisliceError:
+        """A list can leave out what could not be reached: only a get proves that it is gone."""
+        try:
+            return await self._provider.get_queued_resource(name, self._zone)
+        except MultisliceError as error:
+            return error
+
+    def _tell(self, name: str, answer: QueuedResourceStatus | MultisliceError) -> None:
+        for queue in self._watchers.get(name, ()):
+            queue.put_nowait(answer)
+
+    def _tell_all(self, error: MultisliceError) -> None:
+        for name in tuple(self._watchers):
+            self._tell(name, error)
