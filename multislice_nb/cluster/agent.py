@@ -7,6 +7,7 @@ here raises to the notebook: an error is data, with the time at which it happene
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import linecache
@@ -21,7 +22,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -57,20 +58,13 @@ def run_cell(code: str, name: str) -> dict[str, Any]:
     """
     from IPython.core.getipython import get_ipython
 
-    shell = get_ipython()  # type: ignore[no-untyped-call]
+    shell: Any = get_ipython()
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
 
     def body() -> Any:
         shell.user_ns[NAME] = sys.modules[__name__]
-        # The traceback travels in the reply, once; IPython would publish it as output as well.
-        shell.showtraceback = shell.showsyntaxerror = shell.showindentationerror = _no_traceback
-        compiler_name = shell.compile.get_code_name
-        shell.compile.get_code_name = lambda *_: name
-        try:
+        with _quiet_tracebacks(shell), _cell_name(shell, name):
             outcome = shell.run_cell(code, store_history=False)
-        finally:
-            shell.compile.get_code_name = compiler_name
-            del shell.showtraceback, shell.showsyntaxerror, shell.showindentationerror
         error = outcome.error_before_exec or outcome.error_in_exec
         if error is not None:
             raise error
@@ -164,8 +158,31 @@ def _devices() -> dict[str, Any]:
     }
 
 
-def _no_traceback(*_args: Any, **_kwargs: Any) -> None:
-    return None
+@contextlib.contextmanager
+def _quiet_tracebacks(shell: Any) -> Iterator[None]:
+    """Keep IPython from publishing a traceback as output: it travels in the reply, once."""
+
+    def nothing(*_args: Any, **_kwargs: Any) -> None:
+        return None
+
+    names = ("showtraceback", "showsyntaxerror", "showindentationerror")
+    for name in names:
+        setattr(shell, name, nothing)
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(shell, name)
+
+
+@contextlib.contextmanager
+def _cell_name(shell: Any, name: str) -> Iterator[None]:
+    """Have the cell compiled under the name that the user knows it by."""
+    shell.compile.get_code_name = lambda *_: name
+    try:
+        yield
+    finally:
+        del shell.compile.get_code_name
 
 
 def _attempt(body: Callable[[], Any], name: str) -> dict[str, Any]:
@@ -227,7 +244,8 @@ def _describe_error(error: BaseException, name: str) -> dict[str, Any]:
     """An exception as data: class, message, the user's frames, and the last line in the cell."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in _ignored_frames]
     first = next((i for i, f in enumerate(frames) if f.filename == name), 0)
-    frames = frames[first:]
+    # Code that did not compile has no frame of its own, and IPython's would say nothing.
+    frames = [] if isinstance(error, SyntaxError) and first == 0 else frames[first:]
     lines = [f for f in frames if f.filename == name]
     line = (lines[-1].lineno, lines[-1].line) if lines else (None, None)
     if isinstance(error, SyntaxError) and error.filename == name:

@@ -32,7 +32,7 @@ class Lost(Exception):  # noqa: N818 - it is an outcome between two files here, 
     """The engine's process ended while a request was with it."""
 
 
-class _Client(ipyparallel.Client):  # type: ignore[misc]
+class _Client(ipyparallel.Client):  # type: ignore[misc]  # ipyparallel ships no types
     """A client that keeps each message of output as it came.
 
     The stock client joins a stream's whole text anew at every message, which is quadratic.
@@ -43,7 +43,7 @@ class _Client(ipyparallel.Client):  # type: ignore[misc]
     def _outputs_default(self) -> collections.defaultdict[str, collections.deque[dict[str, Any]]]:
         return collections.defaultdict(collections.deque)
 
-    @unpack_message  # type: ignore[misc]
+    @unpack_message  # type: ignore[untyped-decorator]  # ipyparallel ships no types
     def _dispatch_iopub(self, msg: dict[str, Any]) -> None:
         parent = msg["parent_header"]
         if not parent or parent["session"] != self.session.session:

@@ -56,7 +56,7 @@ def _worker_result(record: Record, worker: Worker) -> WorkerResult:
 
 def _error(record: Record, worker: Worker) -> RemoteError | None:
     told: dict[str, Any] = (record.reply or {}).get("error", {})
-    place = {key: told.get(key) for key in ("line_number", "line")}
+    place: dict[str, Any] = {key: told.get(key) for key in ("line_number", "line")}
     match record.state:
         case State.RUNNING | State.DONE:
             return None

@@ -17,4 +17,5 @@ class PythonStream(OutStream):
     """An OutStream that leaves the file descriptors alone."""
 
     def __init__(self, session: Any, pub_thread: Any, name: str, **options: Any) -> None:
-        super().__init__(session, pub_thread, name, **(options | {"watchfd": False}))
+        options["watchfd"] = False
+        super().__init__(session, pub_thread, name, **options)  # type: ignore[no-untyped-call]

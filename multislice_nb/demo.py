@@ -1,0 +1,132 @@
+"""`python -m multislice_nb demo`: the quickstart notebook, run from its first cell to its last.
+
+It has an emulator of its own in a temporary folder, which is stopped at the end whatever happens, so that it
+neither meets nor disturbs anything else on this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.resources
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb import errors
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+__all__ = ["add_parser", "run", "run_quickstart"]
+
+NOTEBOOK = "00_quickstart.ipynb"
+
+IDLE_SECONDS = "60"
+"""After which the emulator ends itself, should this process be killed before it can stop it."""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `demo` to the command line."""
+    parser = commands.add_parser("demo", help="run the quickstart notebook on the emulator")
+    parser.add_argument("--output", type=Path, default=Path("multislice-demo"), help="folder for what it makes")
+    parser.add_argument("--accelerator-type", default="v4-16", help="what each slice is (default: v4-16)")
+    parser.add_argument("--node-count", type=int, default=2, help="slices (default: 2)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demo and say what it made and how to open it."""
+    made = run_quickstart(
+        arguments.output,
+        {"accelerator_type": arguments.accelerator_type, "node_count": arguments.node_count},
+    )
+    print(f"\nThe executed notebook:  {made[0]}")
+    for path in made[1:]:
+        print(f"A chart:                {path}")
+    print(f"Open it in JupyterLab:  jupyter lab {made[0]}")
+    if shutil.which("jupyter-lab") is None:
+        print("                        (pip install jupyterlab, if it is not there yet)")
+    return 0
+
+
+def run_quickstart(output: Path, parameters: dict[str, Any]) -> list[Path]:
+    """Execute the quickstart notebook through papermill on an emulator of its own.
+
+    Args:
+        output: Folder for the executed notebook, the charts and the results file.
+        parameters: Values for the notebook's parameters cell.
+
+    Returns:
+        The executed notebook and the charts.
+
+    Raises:
+        errors.ExperimentError: A cell failed; names the notebook as far as it came.
+    """
+    import papermill
+
+    output.mkdir(parents=True, exist_ok=True)
+    executed = output / NOTEBOOK
+    with _own_emulator(), _terminate_as_interrupt():
+        try:
+            papermill.execute_notebook(
+                str(find_notebook(NOTEBOOK)),
+                str(executed),
+                parameters=parameters | {"output": str(output.resolve())},
+                kernel_name="python3",
+                progress_bar=True,
+            )
+        except papermill.PapermillExecutionError as error:
+            raise errors.ExperimentError(
+                f"Cell {error.exec_count} of the quickstart failed: {error.ename}: {error.evalue}",
+                fix=f"The notebook as far as it came is {executed}.",
+            ) from error
+    return [executed, *sorted(output.glob("*.png"))]
+
+
+def find_notebook(name: str) -> Path:
+    """A notebook that comes with this package: inside it when installed, beside it in a checkout.
+
+    Raises:
+        errors.ExperimentError: It is in neither place.
+    """
+    package = Path(str(importlib.resources.files("multislice_nb")))
+    for folder in (package / "notebooks", package.parent / "notebooks"):
+        if (folder / name).exists():
+            return folder / name
+    raise errors.ExperimentError(f"The notebook {name} is not there.", fix="Install multislice_nb again.")
+
+
+@contextlib.contextmanager
+def _own_emulator() -> Iterator[None]:
+    """An emulator home in a temporary folder, for this process and those it starts."""
+    from multislice_nb.emulator import daemon
+
+    kept = {name: os.environ.get(name) for name in ("MULTISLICE_NB_HOME", "MULTISLICE_NB_EMULATOR_IDLE")}
+    with tempfile.TemporaryDirectory(prefix="multislice-", ignore_cleanup_errors=True) as home:
+        os.environ["MULTISLICE_NB_HOME"] = home
+        os.environ["MULTISLICE_NB_EMULATOR_IDLE"] = IDLE_SECONDS
+        try:
+            yield
+        finally:
+            daemon.stop()
+            for name, value in kept.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Clean up on SIGTERM as on Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,71 @@
+"""Folding equal output of many workers."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multislice_nb.cluster.fold import Terminal, fold
+from multislice_nb.cluster.inventory import ranks_text
+
+ranks = st.sets(st.integers(0, 200), min_size=1)
+texts = st.dictionaries(st.integers(0, 40), st.sampled_from(["", "a", "b\nc", "d"]), min_size=1)
+
+
+@given(ranks)
+def test_ranks_text_can_be_read_back(chosen: set[int]) -> None:
+    """Every rank is named once and no other is."""
+    named: set[int] = set()
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", ranks_text(chosen)):
+        run = set(range(int(first), int(last or first) + 1))
+        assert not named & run
+        named |= run
+    assert named == chosen
+
+
+def test_ranks_text_says_all() -> None:
+    """All of several workers are called all; a lone worker is called by its rank."""
+    assert ranks_text(range(16), total=16) == "all 16"
+    assert ranks_text([0], total=1) == "rank 0"
+    assert ranks_text([0, 1, 3], total=4) == "ranks 0-1, 3"
+
+
+@given(texts)
+def test_fold_loses_nothing_and_repeats_nothing(by_rank: dict[int, str]) -> None:
+    """Each distinct text appears once, with as many ranks as printed it."""
+    rows = fold(by_rank, total=len(by_rank))
+    assert sorted(text for _, text in rows) == sorted(set(by_rank.values()))
+
+
+@given(st.lists(st.text(alphabet="ab\r\n", max_size=8)))
+def test_terminal_does_not_depend_on_how_a_stream_is_cut(pieces: list[str]) -> None:
+    """Text written in pieces and text written at once look the same."""
+    whole, cut = Terminal(), Terminal()
+    whole.write("".join(pieces))
+    for piece in pieces:
+        cut.write(piece)
+    assert whole.text == cut.text
+
+
+@given(st.text(alphabet="abc \n", max_size=50))
+def test_terminal_keeps_plain_text(text: str) -> None:
+    """Without carriage returns, nothing changes."""
+    terminal = Terminal()
+    terminal.write(text)
+    assert terminal.text == text
+
+
+def test_terminal_shows_a_progress_bar_once() -> None:
+    """A carriage return overwrites its line, as tqdm means it to."""
+    terminal = Terminal()
+    terminal.write("  0%|    |\r 50%|##  |\r100%|####|\ndone\n")
+    assert terminal.text == "100%|####|\ndone\n"
+
+
+def test_terminal_tail_counts_what_it_hides() -> None:
+    """A short view says how many lines stand above it."""
+    terminal = Terminal()
+    terminal.write("".join(f"{i}\n" for i in range(1000)))
+    assert terminal.tail(2) == "… 998 lines above\n998\n999\n"
