@@ -19,7 +19,7 @@ from multislice_nb.cluster.gang import TICK, Gang, GangSettings, State
 from multislice_nb.cluster.inventory import ranks_text, workers_of
 from multislice_nb.cluster.journal import Journal
 from multislice_nb.cluster.progress import CellProgress
-from multislice_nb.cluster.report import RESTART, result_of, with_stacks
+from multislice_nb.cluster.report import RESTART, result_of, with_endings, with_stacks
 from multislice_nb.config import state_home
 from multislice_nb.tpu import AcceleratorType
 
@@ -231,9 +231,13 @@ class Cluster:
     async def _result(self, gang: Gang, title: str, timeout: float | None) -> CellResult:
         result = replace(result_of(gang, self.workers), timed_out_after=timeout if gang.timed_out else None)
         blocked = [rank for rank, r in gang.records.items() if r.state in {State.STUCK, State.KILLED}]
-        if not blocked:
-            return result
-        return with_stacks(result, await self._formation.engines.stacks(blocked), title)
+        lost = [rank for rank, r in gang.records.items() if r.state is State.LOST]
+        if blocked:
+            result = with_stacks(result, await self._formation.engines.stacks(blocked), title)
+        if lost:
+            with contextlib.suppress(errors.ConnectError):  # its VM may be gone as well
+                result = with_endings(result, await self._formation.engines.endings(lost))
+        return result
 
     def _require_whole(self, requests: dict[int, tuple[Any, ...]]) -> None:
         link = self._formation.require_link()

@@ -31,6 +31,12 @@ def main(argv: list[str]) -> None:
     spec: dict[str, Any] = json.loads((folder / f"{role}.json").read_text())
     if os.getpid() != os.getsid(0):
         os.setsid()
+    (folder / f"{role}.pid").write_text(str(os.getpid()))
+    (folder / f"{role}.end").unlink(missing_ok=True)
+    child = os.fork()
+    if child:
+        _see_it_end(folder, role, child)
+        return
     for name in [name for name in os.environ if name.startswith(STALE)]:
         del os.environ[name]
     os.environ.update(spec["environment"])
@@ -45,7 +51,6 @@ def _run_controller(folder: Path, spec: dict[str, Any]) -> None:
     os.environ["IPP_ENABLE_CURVE"] = "1"
     from ipyparallel.controller.app import IPController
 
-    _write_pid(folder, "controller")
     IPController.launch_instance(
         [
             f"--profile-dir={_profile(folder, 'profile')}",
@@ -53,7 +58,7 @@ def _run_controller(folder: Path, spec: dict[str, Any]) -> None:
             "--IPController.client_ip=127.0.0.1",  # the notebook comes through SSH, nobody else comes at all
             f"--IPController.location={spec['address']}",
             f"--HeartMonitor.period={spec['heartbeat_milliseconds']}",
-            "--log-level=WARN",
+            "--log-level=ERROR",
         ]
     )
 
@@ -62,7 +67,6 @@ def _run_engine(folder: Path) -> None:
     stacks = (folder / "stacks.txt").open("w")
     faulthandler.enable(stacks)
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
-    _write_pid(folder, "engine")
     # The slow imports happen while the controller still starts.
     import jax  # noqa: F401
     from ipyparallel.engine.app import IPEngine
@@ -74,7 +78,7 @@ def _run_engine(folder: Path) -> None:
             "--IPEngine.timeout=60",
             "--IPEngine.out_stream_factory=multislice_nb.cluster.streams.PythonStream",
             "--IPKernelApp.extensions=multislice_nb.cluster.agent",
-            "--log-level=WARN",
+            "--log-level=ERROR",
         ]
     )
 
@@ -96,8 +100,14 @@ def _connection(path: Path) -> str:
     return path.read_text()
 
 
-def _write_pid(folder: Path, role: str) -> None:
-    (folder / f"{role}.pid").write_text(str(os.getpid()))
+def _see_it_end(folder: Path, role: str, child: int) -> None:
+    """Wait for the process that does the work, and note how it ended, which nobody could tell afterwards."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # meant for the child; this process ends when that does
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    (folder / f"{role}.end").write_text(end)
 
 
 if __name__ == "__main__":

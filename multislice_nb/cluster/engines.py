@@ -166,7 +166,7 @@ class Engines:
             '  kill -TERM -- "-$pid" 2>/dev/null\n'
             f'  i=0; while kill -0 "$pid" 2>/dev/null && [ $i -lt {int(patience * 10)} ]; do sleep 0.1; i=$((i+1)); done\n'
             '  kill -KILL -- "-$pid" 2>/dev/null; rm -f "$role.pid"\n'
-            "done; rm -f connection.json formed.json profile/security/*.json; exit 0"
+            "done; rm -f engine.end controller.end connection.json formed.json profile/security/*.json; exit 0"
         )
         await self._connections.run_all({worker.rank: script for worker in self._workers}, deadline=60)
 
@@ -188,6 +188,17 @@ class Engines:
                 f"{self._workers[dead[0]]}: {await self.log_tail(dead[0])}",
                 fix="Mend what its log says on that worker, then attach again.",
             )
+
+    async def endings(self, ranks: Sequence[int], *, lines: int = 8) -> dict[int, str]:
+        """How engines that are gone ended, as in `killed by SIGSEGV`, with the end of their logs."""
+        folder = shlex.quote(self._folder)
+        command = (
+            f"cd; cd {folder} 2>/dev/null || exit 0; i=0\n"
+            "while [ ! -s engine.end ] && [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done\n"
+            f"cat engine.end 2>/dev/null || echo 'its end was not seen'; echo; tail -n {lines} engine.log"
+        )
+        done = await self._connections.run_all(dict.fromkeys(ranks, command), deadline=20)
+        return {rank: end.stdout.strip() for rank, end in done.items()}
 
     async def log_tail(self, rank: int, role: str = "engine", *, lines: int = 12) -> str:
         """The end of a process's log on a worker."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,49 @@ from multislice_nb.cluster.inventory import ranks_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Terminal", "fold"]
+__all__ = ["Terminal", "fold", "interleave"]
+
+
+def interleave(texts: Mapping[int, str], *, total: int) -> list[tuple[str, str]]:
+    """Merge the lines of many workers, those that several printed shown once.
+
+    Each worker's lines keep their order and none is lost. A line waits for the workers that have it still to
+    come, so what all print falls together even where single workers print more in between.
+
+    Returns:
+        Pairs of who, as in `all 16` or `ranks 0-3, 7`, and the block of consecutive lines that they share.
+    """
+    lines = {rank: texts[rank].splitlines() for rank in sorted(texts) if texts[rank]}
+    position = dict.fromkeys(lines, 0)
+    ahead = {rank: collections.Counter(own) for rank, own in lines.items()}
+    blocks: list[tuple[tuple[int, ...], list[str]]] = []
+    while position:
+        heads: dict[str, list[int]] = {}
+        for rank, index in position.items():
+            heads.setdefault(lines[rank][index], []).append(rank)
+        line, ranks = _next_line(heads, ahead, position)
+        for rank in ranks:
+            ahead[rank][line] -= 1
+            position[rank] += 1
+            if position[rank] == len(lines[rank]):
+                del position[rank]
+        if blocks and blocks[-1][0] == tuple(ranks):
+            blocks[-1][1].append(line)
+        else:
+            blocks.append((tuple(ranks), [line]))
+    return [(ranks_text(ranks, total=total), "\n".join(block)) for ranks, block in blocks]
+
+
+def _next_line(
+    heads: Mapping[str, list[int]],
+    ahead: Mapping[int, collections.Counter[str]],
+    position: Mapping[int, int],
+) -> tuple[str, list[int]]:
+    """The head that nobody else has still to come; failing that, the one that most workers stand at."""
+    for line, ranks in heads.items():
+        if not any(ahead[rank][line] > 0 for rank in position if rank not in ranks):
+            return line, ranks
+    return max(heads.items(), key=lambda head: len(head[1]))
 
 
 def fold(texts: Mapping[int, str], *, total: int) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ their stacks, and freed by killing them where that was asked for. Nothing waits 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass, field
 from enum import Enum
@@ -33,14 +34,17 @@ class GangSettings:
 
     Attributes:
         grace: After the first failure, until the others are interrupted.
-        interrupt_grace: After an interrupt, until a worker counts as stuck.
+        lost_grace: After a worker's process ended, until the others are interrupted: they cannot finish a
+            collective without it, and nobody's message is worth waiting for.
+        interrupt_grace: After an interrupt, until a worker counts as stuck; 2 at most after a loss.
         output_grace: After a reply, for output that is still on its way.
         kill_stuck: Whether stuck workers are killed after a failure or a timeout. Killing loses their
-            state, so by default they are reported, and the restart is offered. An interrupt by the user
-            always frees the cluster.
+            state, so by default they are reported, and the restart is offered. After a loss they are always
+            killed, for the gang is broken anyway, and an interrupt by the user always frees the cluster.
     """
 
     grace: float = 5.0
+    lost_grace: float = 1.0
     interrupt_grace: float = 5.0
     output_grace: float = 5.0
     kill_stuck: bool = False
@@ -150,19 +154,20 @@ class Gang:
 
     async def _until_settled(self) -> None:
         """Wait for all; after the first failure, or at the deadline, only as long as the settings say."""
-        deadline = time.monotonic() + self._timeout if self._timeout is not None else None
+        settings = self._settings
+        deadline = time.monotonic() + self._timeout if self._timeout is not None else math.inf
         while self.running:
             await self._tick()
-            now = time.monotonic()
-            if self._failed() and (deadline is None or deadline > now + self._settings.grace):
-                deadline = now + self._settings.grace
-            if deadline is not None and now >= deadline and self.running:
-                self.timed_out = not self._failed()
-                await self._stop(kill=self._settings.kill_stuck)
+            now, lost, failed = time.monotonic(), self._has(State.LOST), self._has(State.FAILED)
+            if lost or failed:
+                deadline = min(deadline, now + (settings.lost_grace if lost else settings.grace))
+            if now >= deadline and self.running:
+                self.timed_out = not (lost or failed)
+                await self._stop(kill=settings.kill_stuck or lost, brief=lost)
                 return
 
-    def _failed(self) -> bool:
-        return any(record.state in {State.FAILED, State.LOST} for record in self.records.values())
+    def _has(self, state: State) -> bool:
+        return any(record.state is state for record in self.records.values())
 
     async def _tick(self) -> None:
         """Take what ended and what was printed since the last tick."""
@@ -201,10 +206,11 @@ class Gang:
                 self._observe(rank, messages)
                 self.changed.set()
 
-    async def _stop(self, *, kill: bool) -> None:
+    async def _stop(self, *, kill: bool, brief: bool = False) -> None:
         """Interrupt what runs; what does not take it is killed, or marked as stuck."""
+        grace = self._settings.interrupt_grace
         self._link.signal(self.running, "SIGINT")
-        await self._wait_for_interrupted(self._settings.interrupt_grace)
+        await self._wait_for_interrupted(min(grace, 2.0) if brief else grace)
         left = self.running
         self._link.signal(left, "SIGUSR1")  # their stacks, while there still are some
         if left and kill:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from multislice_nb.cluster.fold import fold
+from multislice_nb.cluster.fold import interleave
 from multislice_nb.cluster.gang import State
 from multislice_nb.cluster.inventory import ranks_text
 
@@ -43,7 +43,7 @@ class CellProgress:
             for rank, record in gang.records.items()
         }
         running = tuple(rank for rank, record in gang.records.items() if record.state is State.RUNNING)
-        rows = tuple((who, text) for who, text in fold(texts, total=len(workers)) if text)
+        rows = tuple((who, text) for who, text in interleave(texts, total=len(workers)) if text)
         return cls(running, rows, len(workers))
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.gang import Gang, Record
     from multislice_nb.cluster.inventory import Worker
 
-__all__ = ["RESTART", "result_of", "with_stacks", "worker_error"]
+__all__ = ["RESTART", "result_of", "with_endings", "with_stacks", "worker_error"]
 
 RESTART = (
     "Start the gang anew with cluster.restart() or %multislice restart; variables on the workers are lost."
@@ -98,6 +98,24 @@ def with_stacks(result: CellResult, stacks: Mapping[int, str], cell: str) -> Cel
         return replace(worker, error=replace(worker.error, traceback=dump, **_place(dump, cell)))
 
     return replace(result, workers=tuple(placed(worker) for worker in result.workers))
+
+
+def with_endings(result: CellResult, endings: Mapping[int, str]) -> CellResult:
+    """Say how the processes of lost workers ended.
+
+    Args:
+        result: Of a cell that lost workers.
+        endings: By rank, how it ended in the first line, and the end of its log below.
+    """
+
+    def told(worker: WorkerResult) -> WorkerResult:
+        how, _, log = endings.get(worker.worker.rank, "").partition("\n")
+        if worker.error is None or not how:
+            return worker
+        evalue = f"its process ended while it ran this: {how}"
+        return replace(worker, error=replace(worker.error, evalue=evalue, traceback=log.strip()))
+
+    return replace(result, workers=tuple(told(worker) for worker in result.workers))
 
 
 def _place(dump: str, cell: str) -> dict[str, Any]:

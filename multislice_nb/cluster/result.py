@@ -7,7 +7,7 @@ import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.cluster.fold import fold
+from multislice_nb.cluster.fold import fold, interleave
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.inventory import Worker
 
 __all__ = ["CellResult", "RemoteError", "RemoteValue", "WorkerResult", "unpack"]
+
+LINES = 500
+"""Printed lines of each worker that a result shows; it holds all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +143,13 @@ class CellResult:
             raise worker_error(self)
 
     def _rows(self) -> list[tuple[str, str]]:
-        """Pairs of who and what, equal texts folded."""
-        rows = fold({w.worker.rank: _block(w) for w in self.workers}, total=self.total)
+        """Pairs of who and what: printed lines merged, then whole values folded, then errors."""
+        printed = interleave({w.worker.rank: _printed(w) for w in self.workers}, total=self.total)
+        values = {w.worker.rank: w.value_text for w in self.workers if w.value_text is not None}
+        failed = {w.worker.rank: f"{w.error.ename}: {w.error.evalue}" for w in self.workers if w.error}
+        rows = printed + fold(values, total=self.total) + fold(failed, total=self.total)
         lone = {f"rank {w.worker.rank}": str(w.worker) for w in self.workers}
-        return [(lone.get(who, who), text) for who, text in rows if text]
+        return [(lone.get(who, who), text) for who, text in rows]
 
     def __str__(self) -> str:
         rows = self._rows()
@@ -164,11 +170,15 @@ class CellResult:
         return f"<table aria-label='Output by worker'>{body}</table>" if body else ""
 
 
-def _block(result: WorkerResult) -> str:
-    parts = [result.stdout.rstrip("\n"), result.stderr.rstrip("\n"), result.value_text or ""]
-    if result.error is not None:
-        parts.append(f"{result.error.ename}: {result.error.evalue}")
-    return "\n".join(part for part in parts if part)
+def _printed(result: WorkerResult) -> str:
+    """What a worker printed, cut to what a screen takes."""
+    lines = (result.stdout + result.stderr).splitlines()
+    hidden = len(lines) - LINES
+    if hidden <= 0:
+        return "\n".join(lines)
+    return "\n".join(
+        [f"… {hidden:,} lines above: see .stdout, .stderr and the worker's log", *lines[-LINES:]]
+    )
 
 
 def unpack(packed: Mapping[str, Any] | None) -> Any:

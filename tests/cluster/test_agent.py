@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,7 +38,7 @@ def test_jax_arrays_come_back_as_numpy(shell: InteractiveShell) -> None:
     """A JAX array travels without JAX, inside other objects too."""
     value = run("import jax.numpy as jnp\n{'a': jnp.arange(3)}")["value"]
     assert b"jax" not in value["pickle"]
-    assert pickle.loads(value["pickle"])["a"].tolist() == [0, 1, 2]
+    assert unpack(value)["a"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("code", "why"), [("lambda: 1", "pickled"), ("b'x' * 5_000_000", "bytes pickled")])

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multislice_nb.cluster.fold import Terminal, fold
+from multislice_nb.cluster.fold import Terminal, fold, interleave
 from multislice_nb.cluster.inventory import ranks_text
 
 ranks = st.sets(st.integers(0, 200), min_size=1)
@@ -37,6 +37,38 @@ def test_fold_loses_nothing_and_repeats_nothing(by_rank: dict[int, str]) -> None
     """Each distinct text appears once, with as many ranks as printed it."""
     rows = fold(by_rank, total=len(by_rank))
     assert sorted(text for _, text in rows) == sorted(set(by_rank.values()))
+
+
+def members(who: str, total: int) -> set[int]:
+    """The ranks that a caption names."""
+    if who == f"all {total}":
+        return set(range(total))
+    runs = re.findall(r"(\d+)(?:-(\d+))?", who)
+    return {rank for first, last in runs for rank in range(int(first), int(last or first) + 1)}
+
+
+@given(st.lists(st.lists(st.sampled_from("abcde"), max_size=8), min_size=1, max_size=6))
+def test_interleave_gives_every_worker_its_lines_back(printed: list[list[str]]) -> None:
+    """Read by one worker's rank, the merged lines are what it printed, in order."""
+    texts = {rank: "\n".join(lines) for rank, lines in enumerate(printed)}
+    rows = interleave(texts, total=len(printed))
+    for rank, lines in enumerate(printed):
+        seen = [
+            line for who, block in rows if rank in members(who, len(printed)) for line in block.splitlines()
+        ]
+        assert seen == lines
+
+
+def test_interleave_gathers_what_all_print() -> None:
+    """Lines that all print are shown once, around those that single workers print."""
+    texts = {rank: f"start\nI am {rank}\ndone" for rank in range(3)}
+    assert interleave(texts, total=3) == [
+        ("all 3", "start"),
+        ("rank 0", "I am 0"),
+        ("rank 1", "I am 1"),
+        ("rank 2", "I am 2"),
+        ("all 3", "done"),
+    ]
 
 
 @given(st.lists(st.text(alphabet="ab\r\n", max_size=8)))
