@@ -73,27 +73,40 @@ def ring_factor(members: int) -> float:
 
 
 def dcn_bits_per_parameter(
-    slices: int = 2, *, exact: bool = False, gradient_bits: float = GRADIENT_BITS
+    slices: int = 2,
+    *,
+    exact: bool = False,
+    gradient_bits: float = GRADIENT_BITS,
+    parameter_bits: float | None = None,
+    gathers: int = 2,
 ) -> float:
-    """Bits of DCN traffic for each parameter and step, per slice, when gradients are summed over slices.
+    """Bits of DCN traffic for each parameter and step, per slice.
+
+    With data parallelism gradients are all-reduced over slices. With FSDP over slices they are reduce-scattered,
+    and parameters are all-gathered before the pass forward and again before the pass backward; in bf16 that comes
+    to the same, which is why the overview treats both alike.
 
     Args:
         slices: Number of slices.
         exact: False gives the overview's bounds (32 for two slices, 64 for more), True the ring's exact
             traffic, which lies between them.
         gradient_bits: Width of a gradient: 32, or 16 when gradients cross DCN in bf16.
+        parameter_bits: Width of a parameter with FSDP over slices, such as 16; None for data parallelism.
+        gathers: How often FSDP gathers each parameter in a step: 2, or 1 when the pass backward finds them kept.
 
     Raises:
         InvalidRequestError: If there is no slice or no width.
     """
-    if slices < 1 or not gradient_bits > 0:
+    widths = (gradient_bits, 1 if parameter_bits is None else parameter_bits, gathers)
+    if slices < 1 or not min(widths) > 0:
         raise InvalidRequestError(
-            f"{slices} slices with gradients of {gradient_bits} bits are no training.",
+            f"{slices} slices with widths of {gradient_bits} and {parameter_bits} bits are no training.",
             fix="Give positive numbers.",
         )
+    halves = 2 * gradient_bits if parameter_bits is None else gradient_bits + gathers * parameter_bits
     if exact or slices == 1:
-        return gradient_bits * ring_factor(slices)
-    return gradient_bits * (1 if slices == 2 else 2)
+        return halves * ring_factor(slices) / 2
+    return halves / 2 if slices == 2 else halves
 
 
 def operational_intensity(
