@@ -87,6 +87,7 @@ class NodeRecord:
     queued: QueuedRecord | None = None
     slice_id: int = 0
     vms: list[Vm] = field(default_factory=list)
+    holds_chips: bool = True
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property

@@ -101,3 +101,15 @@ def end_all(
         end(found, grace)
         grace = 0.0
     return len(found)
+
+
+def send(targets: Iterable[psutil.Process], number: int) -> None:
+    """Send a signal to processes; those that are gone do not mind."""
+    for process in targets:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def descendants() -> set[psutil.Process]:
+    """This process's living descendants."""
+    return {child for child in psutil.Process().children(recursive=True) if _alive(child)}

@@ -11,7 +11,7 @@ from multislice_nb.emulator.names import check_node_id, parse_name, parse_parent
 from multislice_nb.emulator.rpc import ApiError, Json, invalid
 from multislice_nb.emulator.zones import available_runtime_versions, check_runtime_version, zones_of
 from multislice_nb.errors import AcceleratorTypeError
-from multislice_nb.tpu import AcceleratorType
+from multislice_nb.tpu import GENERATIONS, AcceleratorType
 
 if TYPE_CHECKING:
     from multislice_nb.emulator.names import Parent
@@ -52,17 +52,11 @@ def accelerator_of(node: Json, parent: Parent, field: str) -> AcceleratorType:
 
 
 def _generation(config: Json, field: str) -> str:
-    from multislice_nb.tpu import GENERATIONS
-
     wanted = config.get("type", "")
-    known = {generation.api_type: generation.name for generation in _values(GENERATIONS)}
+    known = {generation.api_type: generation.name for generation in GENERATIONS}
     if wanted not in known:
         raise invalid(f"{field}.accelerator_config.type", f"Unknown accelerator_config.type {wanted!r}.")
     return known[wanted]
-
-
-def _values(generations: object) -> list:  # type: ignore[type-arg]
-    return list(generations.values()) if isinstance(generations, dict) else list(generations)  # type: ignore[call-overload]
 
 
 def check_node(node: Json, parent: Parent, field: str) -> tuple[AcceleratorType, Json]:
