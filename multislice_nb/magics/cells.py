@@ -1,0 +1,125 @@
+"""`%%multislice`: a cell on every worker, its output while it runs, its end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.errors import MagicError
+from multislice_nb.magics.live import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from multislice_nb.cluster import CellResult, Cluster
+    from multislice_nb.cluster.progress import CellProgress
+
+__all__ = ["CellInterrupted", "run_cell", "variable_name"]
+
+_QUIET = 0.5
+"""Seconds that a cell may run before it is said that it runs."""
+
+_SHOWN = (
+    "image/png", "image/jpeg", "image/svg+xml", "text/html", "text/markdown", "text/latex", "text/plain",
+    "application/json", "application/vnd.vegalite.v5+json", "application/vnd.plotly.v1+json",
+)  # fmt: skip
+"""What of a worker's display is shown here: nothing that refers to objects of the worker's own kernel."""
+
+
+class CellInterrupted(KeyboardInterrupt):
+    """A cell was interrupted, here and on its workers."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"Interrupted: {self}"]
+
+
+def run_cell(
+    cluster: Cluster,
+    code: str,
+    *,
+    watched: bool,
+    ranks: tuple[int, ...] | None = None,
+    timeout: float | None = None,
+    group_outputs: str = "type",
+    show: bool = True,
+) -> CellResult:
+    """Run a cell on the workers and show what it left; its failure is in the result, not raised.
+
+    Raises:
+        CellInterrupted: It was interrupted, and by then on every worker.
+        ClusterError: The cluster is detached or has lost workers; nothing was run.
+    """
+    line, began = Line(watched=watched and show, interval=0.0), time.monotonic()
+    last: list[CellProgress] = []
+
+    def progress(look: CellProgress) -> None:
+        last[:] = [look]
+        if look.rows or time.monotonic() - began > _QUIET:
+            line.show(str(look))
+
+    try:
+        result = cluster.run(code, ranks=ranks, timeout=timeout, check=False, on_update=progress)
+    except KeyboardInterrupt:
+        if last:
+            line.end(str(replace(last[0], running=())))
+        raise CellInterrupted(
+            f"the cell was stopped on the workers of {cluster.name}; their variables are kept."
+        ) from None
+    if show:
+        line.end(_text(result, group_outputs))
+        _displays(result)
+    return result
+
+
+def _text(result: CellResult, group_outputs: str) -> str:
+    """What the workers printed and their values; failures are the exception's to tell."""
+    if group_outputs != "engine":
+        return str(_without_errors(result))
+    blocks = []
+    for worker in result.workers:
+        parts = [worker.stdout.rstrip("\n"), worker.stderr.rstrip("\n"), worker.value_text or ""]
+        blocks.append("\n".join([f"── {worker.worker}", *(part for part in parts if part)]))
+    return "\n".join(blocks)
+
+
+def _without_errors(result: CellResult) -> CellResult:
+    return replace(result, workers=tuple(replace(worker, error=None) for worker in result.workers))
+
+
+def _displays(result: CellResult) -> None:
+    """Rich output of the first worker that has any; the others' stays in the result."""
+    shown = next((worker for worker in result.workers if worker.displays), None)
+    if shown is None:
+        return
+    from IPython.display import display
+
+    for bundle in shown.displays:
+        kept = _kept(bundle)
+        if kept:
+            display(kept, raw=True)  # type: ignore[no-untyped-call] - IPython's own
+    others = [w for w in result.workers if w.displays and w is not shown and w.displays != shown.displays]
+    if others or shown.worker.rank:
+        more = (
+            f"; other displays of {len(others)} more workers are in result.displays, with -o result"
+            if others
+            else ""
+        )
+        print(f"Shown: {shown.worker}{more}.")
+
+
+def _kept(bundle: Mapping[str, Any]) -> dict[str, Any]:
+    return {mime: bundle[mime] for mime in _SHOWN if mime in bundle}
+
+
+def variable_name(text: str) -> str:
+    """A name that a variable can have.
+
+    Raises:
+        MagicError: It is none.
+    """
+    if not text.isidentifier():
+        raise MagicError(
+            f"-o of %%multislice cannot be {text!r}.", fix="Give the name of a variable, as -o result."
+        )
+    return text

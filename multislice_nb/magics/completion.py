@@ -1,0 +1,164 @@
+"""Tab after `%multislice`: subcommands, flags and values, from the table."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.completer import SimpleCompletion, context_matcher
+
+from multislice_nb.magics.grammar import CELL, SUBCOMMANDS, subcommand
+from multislice_nb.magics.values import SOURCES, Asked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from IPython.core.completer import CompletionContext
+
+    from multislice_nb.magics.arguments import Argument, Subcommand
+    from multislice_nb.magics.session import Session
+
+__all__ = ["Completion"]
+
+_LINE = re.compile(r"\s*(?:[\w.\[\]'\",\s]+=\s*)?%multislice(?P<rest>\s.*)?$", re.DOTALL)
+_CELL = re.compile(r"\s*%%multislice(?P<rest>\s.*)?$", re.DOTALL)
+_VARIABLE = re.compile(r"[${](?P<name>\w*)$")
+_LISTS = {"strategies", "generations"}
+"""Arguments that take several values with commas between them."""
+
+
+class Completion:
+    """What to offer for a line. `matcher` is registered with IPython.
+
+    Args:
+        session: What the magics have at hand.
+        variables: The user's namespace.
+    """
+
+    def __init__(self, session: Session, variables: Mapping[str, Any]) -> None:
+        self._session = session
+        self._variables = variables
+        offer = self.offer
+
+        @context_matcher()  # type: ignore[untyped-decorator] - IPython's own
+        def multislice_matcher(context: CompletionContext) -> dict[str, Any]:
+            found = offer(_logical_line(context.full_text, context.cursor_line, context.cursor_position))
+            if found is None:
+                return {"completions": [], "suppress": False}
+            fragment, words = found
+            return {
+                "completions": [SimpleCompletion(text=word, type="magic") for word in words],
+                "matched_fragment": fragment,
+                "suppress": True,
+                "ordered": True,
+            }
+
+        self.matcher = multislice_matcher
+
+    def offer(self, line: str) -> tuple[str, list[str]] | None:
+        """What fits at the end of a line.
+
+        Returns:
+            The word that is being written and the words that begin like it; None where this is no
+            `%multislice`, or where a file is meant, which IPython knows to complete.
+        """
+        cell, own = _CELL.match(line), _LINE.match(line)
+        match = cell or own
+        if match is None or not match["rest"]:
+            return None
+        *before, fragment = re.split(r"\s+", match["rest"].lstrip())
+        variable = _VARIABLE.search(fragment)
+        if own and variable:
+            return variable["name"], _beginning(variable["name"], SOURCES["variables"](self._asked({})))
+        if cell:
+            return self._arguments(CELL, before, fragment)
+        if not before:
+            return fragment, _beginning(fragment, [command.name for command in SUBCOMMANDS] + ["--help"])
+        command = subcommand(before[0])
+        return (fragment, []) if command is None else self._arguments(command, before[1:], fragment)
+
+    def _asked(self, given: Mapping[str, str]) -> Asked:
+        return Asked(self._session, self._variables, given)
+
+    def _arguments(
+        self, command: Subcommand, before: Sequence[str], fragment: str
+    ) -> tuple[str, list[str]] | None:
+        given, places = _given(command, before)
+        flag, equals, value = fragment.partition("=")
+        if equals and command.flag(flag):
+            return self._values(command.flag(flag), given, value)
+        previous = command.flag(before[-1]) if before else None
+        if previous is not None and not previous.switch:
+            return self._values(previous, given, fragment)
+        if fragment.startswith("-"):
+            return fragment, _beginning(fragment, _flags(command, given))
+        positional = _next_positional(command, places)
+        if positional is not None:
+            found = self._values(positional, given, fragment)
+            if found is None or found[1]:
+                return found
+        return fragment, ([] if fragment else _flags(command, given))
+
+    def _values(
+        self, argument: Argument | None, given: Mapping[str, str], fragment: str
+    ) -> tuple[str, list[str]] | None:
+        if argument is None or argument.values == "files":
+            return None
+        if argument.choices:
+            return fragment, _beginning(fragment, argument.choices)
+        source = SOURCES.get(argument.values)
+        if source is None:
+            return fragment, []
+        words = source(self._asked(given))
+        if argument.values in _LISTS:
+            before, _, fragment = fragment.rpartition(",")
+            words = [word for word in words if word not in before.split(",")]
+        found = _beginning(fragment, words)
+        return None if argument.values == "results" and not found else (fragment, found)
+
+
+def _logical_line(text: str, row: int, column: int) -> str:
+    """The line up to the cursor, with those before it that end in a backslash; a cell magic's is the first."""
+    lines = text.split("\n")
+    line = lines[row][:column]
+    while row > 0 and lines[row - 1].endswith("\\"):
+        row -= 1
+        line = lines[row][:-1] + " " + line
+    # `%%multislice` means what it means only at the top of a cell.
+    at_top = not "".join(lines[:row]).strip()
+    return "" if line.lstrip().startswith("%%") and not at_top else line
+
+
+def _given(command: Subcommand, words: Sequence[str]) -> tuple[dict[str, str], int]:
+    """Flags that are on the line with their values, and how many words stand by their place."""
+    given: dict[str, str] = {}
+    places = 0
+    rest = iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        argument = command.flag(flag)
+        if argument is None:
+            places += not word.startswith("-")
+        elif argument.switch:
+            given[argument.name] = ""
+        else:
+            given[argument.name] = value if equals else next(rest, "")
+    return given, places
+
+
+def _flags(command: Subcommand, given: Mapping[str, str]) -> list[str]:
+    """Flags that can still be given, the required ones first."""
+    taken = {a.excludes for a in command.arguments if a.excludes and a.name in given}
+    free = [a for a in command.arguments if a.flags and a.name not in given and a.excludes not in taken]
+    return [a.flags[0] for a in sorted(free, key=lambda a: not a.required)] + ["--help"]
+
+
+def _next_positional(command: Subcommand, places: int) -> Argument | None:
+    positionals = command.positionals
+    if places < len(positionals):
+        return positionals[places]
+    return positionals[-1] if positionals and positionals[-1].many else None
+
+
+def _beginning(fragment: str, words: Sequence[str]) -> list[str]:
+    return [word for word in words if word.startswith(fragment)]

@@ -1,0 +1,85 @@
+"""Putting the magics, their completion and their settings into a shell, and taking them out again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.config import Multislice
+from multislice_nb.magics.completion import Completion
+from multislice_nb.magics.magics import MultisliceMagics
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["load", "loaded", "unload"]
+
+_AS_TEXT = (
+    ("multislice_nb.cloud.collection", "QueuedResources"),
+    ("multislice_nb.cloud.queued_resource", "QueuedResource"),
+    ("multislice_nb.cloud.session", "Cloud"),
+    ("multislice_nb.cloud.status", "NodeStatus"),
+    ("multislice_nb.cloud.status", "QueuedResourceStatus"),
+    ("multislice_nb.cluster.cluster", "Cluster"),
+    ("multislice_nb.cluster.result", "CellResult"),
+    ("multislice_nb.experiments.results", "Results"),
+)
+"""Classes whose `str` is what people want to read where there is no HTML; their `repr` stays for programs."""
+
+
+class _Loaded:
+    """What was put into a shell."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.magics = MultisliceMagics(shell)
+        self.completion = Completion(self.magics.actions.session, shell.user_ns)
+        self.settings = Multislice.instance()
+
+
+_shells: dict[int, _Loaded] = {}
+
+
+def loaded(shell: InteractiveShell) -> MultisliceMagics | None:
+    """The magics of a shell, if they are loaded."""
+    found = _shells.get(id(shell))
+    return found.magics if found else None
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register everything; doing it again does nothing."""
+    if id(shell) in _shells:
+        return
+    made = _shells[id(shell)] = _Loaded(shell)
+    shell.register_magics(made.magics)
+    made.settings.update_config(shell.config)
+    configurables: list[Any] = shell.configurables
+    configurables += [one for one in (made.magics, made.settings) if one not in configurables]
+    shell.Completer.custom_matchers.append(made.completion.matcher)
+    plain = _plain_text(shell)
+    for module, name in _AS_TEXT:
+        plain.for_type_by_name(module, name, _print_str)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take back what `load` did; the connection and the workers stay as they are."""
+    found = _shells.pop(id(shell), None)
+    if found is None:
+        return
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("multislice", None)
+    shell.magics_manager.registry.pop(MultisliceMagics.__name__, None)
+    configurables: list[Any] = shell.configurables
+    configurables[:] = [one for one in configurables if one not in (found.magics, found.settings)]
+    if found.completion.matcher in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.remove(found.completion.matcher)
+    plain = _plain_text(shell)
+    for module, name in _AS_TEXT:
+        plain.pop(f"{module}.{name}", None)
+
+
+def _plain_text(shell: InteractiveShell) -> Any:
+    formatter: Any = shell.display_formatter
+    return formatter.formatters["text/plain"]
+
+
+def _print_str(thing: Any, printer: Any, cycle: bool) -> None:  # noqa: ARG001 - IPython's own signature
+    printer.text(str(thing))

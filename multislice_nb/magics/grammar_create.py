@@ -1,0 +1,189 @@
+"""`%multislice create`: the flags of `gcloud compute tpus queued-resources create`, and ours."""
+
+from __future__ import annotations
+
+from multislice_nb.magics.arguments import Argument, Subcommand, integer, pairs, words
+
+__all__ = ["CREATE"]
+
+_SLICES = (
+    Argument(
+        name="accelerator_type",
+        flags=("--accelerator-type",),
+        values="accelerator_types",
+        help="What each slice is, as v4-16",
+        excludes="shape",
+    ),
+    Argument(
+        name="type",
+        flags=("--type",),
+        values="types",
+        help="Generation, with --topology instead of --accelerator-type",
+        excludes="shape",
+    ),
+    Argument(
+        name="topology", flags=("--topology",), values="topologies", help="Chips along each axis, as 2x2x2"
+    ),
+    Argument(
+        name="runtime_version",
+        flags=("--runtime-version",),
+        values="runtime_versions",
+        help="Software of the workers; the type's own if left out",
+    ),
+    Argument(
+        name="node_count", flags=("--node-count",), convert=integer, help="Slices, 1 to 256", excludes="node"
+    ),
+    Argument(name="node_id", flags=("--node-id",), help="Name of the one slice", excludes="node"),
+    Argument(
+        name="node_prefix",
+        flags=("--node-prefix",),
+        metavar="PREFIX",
+        help="Slices are named PREFIX-0, PREFIX-1, …",
+    ),
+    Argument(
+        name="force", flags=("--force",), switch=True, help="Accept a runtime version made for another type"
+    ),
+)
+
+_WHERE = (
+    Argument(name="project", flags=("--project",), help="Project id; the connection's if left out"),
+    Argument(name="zone", flags=("--zone",), values="zones", help="Zone; the connection's if left out"),
+    Argument(
+        name="spot",
+        flags=("--spot",),
+        switch=True,
+        help="Spot capacity: cheaper, can be preempted",
+        excludes="capacity",
+    ),
+    Argument(
+        name="reserved", flags=("--reserved",), switch=True, help="Reserved capacity", excludes="capacity"
+    ),
+    Argument(
+        name="best_effort",
+        flags=("--best-effort",),
+        switch=True,
+        help="Best effort capacity (v2alpha1)",
+        excludes="capacity",
+    ),
+    Argument(name="reservation", flags=("--reservation",), help="Name of a reservation"),
+    Argument(
+        name="reservation_host",
+        flags=("--reservation-host",),
+        metavar="HOST",
+        help="Who holds a shared reservation, as projects/other",
+    ),
+    Argument(name="guaranteed", flags=("--guaranteed",), switch=True, help="Only at the guaranteed tier"),
+)
+
+_WORKERS = (
+    Argument(name="network", flags=("--network",), help="VPC network"),
+    Argument(name="subnetwork", flags=("--subnetwork",), help="VPC subnetwork"),
+    Argument(name="internal_ips", flags=("--internal-ips",), switch=True, help="No external addresses"),
+    Argument(name="tags", flags=("--tags",), convert=words, help="Network tags, as a,b"),
+    Argument(name="labels", flags=("--labels",), convert=pairs, metavar="KEY=VALUE,…", help="Labels"),
+    Argument(
+        name="metadata",
+        flags=("--metadata",),
+        convert=pairs,
+        metavar="KEY=VALUE,…",
+        help="Metadata of the workers",
+    ),
+    Argument(
+        name="metadata_from_file",
+        flags=("--metadata-from-file",),
+        convert=pairs,
+        metavar="KEY=FILE,…",
+        values="files",
+        help="Metadata whose values are files' texts",
+    ),
+    Argument(
+        name="startup_script",
+        flags=("--startup-script",),
+        metavar="FILE",
+        values="files",
+        help="A script that every worker runs at every boot",
+    ),
+    Argument(
+        name="service_account",
+        flags=("--service-account",),
+        metavar="EMAIL",
+        help="The workers' service account",
+    ),
+    Argument(name="scopes", flags=("--scopes",), convert=words, help="Its scopes"),
+    Argument(name="shielded_secure_boot", flags=("--shielded-secure-boot",), switch=True, help="Secure boot"),
+    Argument(name="description", flags=("--description",), metavar="TEXT", help="Free text"),
+)
+
+_WHEN = (
+    Argument(
+        name="valid_until_duration",
+        flags=("--valid-until-duration",),
+        metavar="DURATION",
+        help="Give up after so long, as 6h",
+        excludes="until",
+    ),
+    Argument(
+        name="valid_until_time",
+        flags=("--valid-until-time",),
+        metavar="TIME",
+        help="Give up then",
+        excludes="until",
+    ),
+    Argument(
+        name="valid_after_duration",
+        flags=("--valid-after-duration",),
+        metavar="DURATION",
+        help="Not before so long from now",
+        excludes="after",
+    ),
+    Argument(
+        name="valid_after_time",
+        flags=("--valid-after-time",),
+        metavar="TIME",
+        help="Not before then",
+        excludes="after",
+    ),
+    Argument(
+        name="ttl",
+        flags=("--ttl",),
+        metavar="DURATION",
+        help="Delete it after so long, as 8h, even when nobody is here",
+    ),
+    Argument(
+        name="idle_limit",
+        flags=("--idle-limit",),
+        metavar="DURATION",
+        help="Delete it when it was not used for so long",
+    ),
+    Argument(name="wait", flags=("--wait",), switch=True, help="Wait until it is ACTIVE", excludes="wait"),
+    Argument(
+        name="no_wait",
+        flags=("--async",),
+        switch=True,
+        help="Do not wait: what happens anyway",
+        excludes="wait",
+    ),
+    Argument(
+        name="dry_run",
+        flags=("--dry-run",),
+        switch=True,
+        help="Check the request and show the gcloud command for it; nothing is sent",
+    ),
+)
+
+CREATE = Subcommand(
+    name="create",
+    summary="Ask for slices: a queued resource.",
+    arguments=(
+        Argument(name="name", metavar="NAME", required=True, help="Id of the queued resource"),
+        *_SLICES,
+        *_WHERE,
+        *_WORKERS,
+        *_WHEN,
+    ),
+    examples=(
+        "demo --accelerator-type v4-16 --node-count 2 --wait",
+        "big --accelerator-type v5litepod-256 --node-count 4 --spot --valid-until-duration 6h",
+    ),
+    python="cloud.create('demo', accelerator_type='v4-16', node_count=2)",
+)

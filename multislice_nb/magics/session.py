@@ -1,0 +1,138 @@
+"""What the magics of one notebook have at hand: the connection, the clusters, the last results."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb import _portal
+from multislice_nb.errors import ClusterError, MultisliceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from multislice_nb.cloud import Cloud, QueuedResource, QueuedResources
+    from multislice_nb.cluster import Cluster
+    from multislice_nb.experiments import Results
+
+__all__ = ["Session"]
+
+_FRESH = 2.0
+"""Seconds for which the names that completion offers are not asked for again."""
+
+
+class Session:
+    """State of the magics.
+
+    Attributes:
+        current: Name of the cluster that cells run on; None for the one attached last.
+        results: Of the last sweep.
+        names: Queued resources as last listed, for completion.
+    """
+
+    def __init__(self) -> None:
+        self.current: str | None = None
+        self.results: Results | None = None
+        self.names: tuple[str, ...] = ()
+        self._cloud: Cloud | None = None
+        self._attached: list[str] = []
+        self._asked_at = float("-inf")
+        self._asking: Any = None
+
+    @property
+    def cloud(self) -> Cloud | None:
+        """The connection, if there is one that is open."""
+        return None if self._cloud is None or self._cloud.closed else self._cloud
+
+    def connect(
+        self,
+        project: str | None = None,
+        zone: str | None = None,
+        *,
+        endpoint: str | None = None,
+        emulator: bool | None = None,
+    ) -> Cloud:
+        """Connect, and keep the connection for the next lines."""
+        from multislice_nb.cloud import connect
+
+        self._cloud = connect(project, zone, endpoint=endpoint, emulator=emulator)
+        return self._cloud
+
+    def connected(self, project: str | None = None) -> Cloud:
+        """The connection; made now if there is none, or none to that project."""
+        if self.cloud is not None and project in {None, self.cloud.project}:
+            return self.cloud
+        return self.connect(project)
+
+    def get(self, name: str, zone: str | None = None) -> QueuedResource:
+        """A queued resource by name."""
+        found = self.connected().get(name, zone)
+        self.know(found.name)
+        return found
+
+    def list(self, zone: str | None = None) -> QueuedResources:
+        """All queued resources of a zone."""
+        found = self.connected().list(zone)
+        self.names = found.names
+        return found
+
+    def know(self, *names: str) -> None:
+        """Offer these names in completion too."""
+        self.names = tuple(dict.fromkeys([*self.names, *names]))
+
+    def forget(self, names: Iterable[str]) -> None:
+        """They are gone."""
+        gone = set(names)
+        self.names = tuple(name for name in self.names if name not in gone)
+
+    def attached(self, cluster: Cluster) -> None:
+        """A cluster was attached: cells run on it from now on."""
+        self.current = cluster.name
+        self._attached = [cluster.name, *(name for name in self._attached if name != cluster.name)]
+
+    def cluster(self, name: str | None = None) -> Cluster:
+        """An attached cluster by name, or the current one.
+
+        Raises:
+            ClusterError: There is none, or not that one.
+        """
+        from multislice_nb.cluster import attached
+
+        if name is not None:
+            return attached(name)
+        if self.current is not None:
+            try:
+                return attached(self.current)
+            except ClusterError:
+                self.current = None
+        return attached()
+
+    def clusters(self) -> tuple[Cluster, ...]:
+        """Those that are attached, the current one first."""
+        if "multislice_nb.cluster.cluster" not in sys.modules:
+            return ()
+        found: dict[str, Cluster] = {}
+        for name in (None, *self._attached):
+            try:
+                cluster = self.cluster(name)
+            except ClusterError:
+                continue
+            found.setdefault(cluster.name, cluster)
+        return tuple(found.values())
+
+    def refresh_names(self) -> None:
+        """Ask for the names again in the background, for the next time; nothing waits for it."""
+        cloud = self.cloud
+        if cloud is None or time.monotonic() - self._asked_at < _FRESH:
+            return
+        self._asked_at = time.monotonic()
+
+        async def ask() -> None:
+            try:
+                self.names = (await cloud.alist()).names
+            except MultisliceError:
+                return  # completion offers what it knew; the next command says what is wrong
+
+        self._asking = asyncio.run_coroutine_threadsafe(ask(), _portal.loop())

@@ -1,0 +1,109 @@
+"""What subcommands return where no object of the other rooms says it: text and HTML, everything escaped."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multislice_nb.cloud import Cloud, NodeStatus, QueuedResource, QueuedResources, StateChange
+    from multislice_nb.cluster import Cluster
+
+__all__ = ["Description", "Note", "Status", "lasted", "timeline_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence or a few lines."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything at a glance.
+
+    Attributes:
+        cloud: The connection, if there is one.
+        queued_resources: Those of its zone.
+        clusters: The attached ones, the current one first.
+    """
+
+    cloud: Cloud | None
+    queued_resources: QueuedResources | None
+    clusters: tuple[Cluster, ...]
+
+    def __repr__(self) -> str:
+        if self.cloud is None:
+            return (
+                "Not connected. Connect with %multislice connect; %multislice --help lists all subcommands."
+            )
+        attached = [
+            f"{'→' if n == 0 else ' '} {cluster.name}: {cluster}" for n, cluster in enumerate(self.clusters)
+        ]
+        return "\n".join(
+            [_first_line(self.cloud), str(self.queued_resources), *(attached or ["No cluster is attached."])]
+        )
+
+    def _repr_html_(self) -> str:
+        if self.cloud is None or self.queued_resources is None:
+            return f"<p>{html.escape(repr(self))}</p>"
+        attached = "".join(
+            f"<li>{'<b>' if n == 0 else ''}{html.escape(cluster.name)}{'</b>' if n == 0 else ''}: "
+            f"{html.escape(str(cluster))}</li>"
+            for n, cluster in enumerate(self.clusters)
+        )
+        clusters = f"<ul>{attached}</ul>" if attached else "<p>No cluster is attached.</p>"
+        return f"<p>{html.escape(_first_line(self.cloud))}</p>{self.queued_resources._repr_html_()}{clusters}"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """One queued resource: its state, how it came there, its slices."""
+
+    queued_resource: QueuedResource
+    nodes: tuple[NodeStatus, ...]
+    timeline: tuple[StateChange, ...]
+
+    def __repr__(self) -> str:
+        lines = [str(self.queued_resource)]
+        if self.timeline:
+            lines.append(timeline_text(self.timeline))
+        return "\n".join([*lines, *(f"  {node}" for node in self.nodes)])
+
+    def _repr_html_(self) -> str:
+        from multislice_nb.cloud.display import html_table
+
+        header = ("node", "slice", "type", "state", "health", "workers")
+        rows = html_table(header, [node.row() for node in self.nodes]) if self.nodes else ""
+        path = f"<p>{html.escape(timeline_text(self.timeline))}</p>" if self.timeline else ""
+        return f"{self.queued_resource._repr_html_()}{path}{rows}"
+
+
+def _first_line(cloud: Cloud) -> str:
+    return str(cloud).splitlines()[0]
+
+
+def timeline_text(changes: tuple[StateChange, ...]) -> str:
+    """`WAITING_FOR_RESOURCES 0.4 s → PROVISIONING 0.9 s → ACTIVE`."""
+    parts = []
+    for change, after in zip(changes, [*changes[1:], None], strict=True):
+        time = f" {lasted((after.at - change.at).total_seconds())}" if after is not None else ""
+        parts.append(f"{change.state}{time}")
+    return " → ".join(parts)
+
+
+def lasted(seconds: float) -> str:
+    """`0.4 s`, `42 s`, `2 min 31 s`, `1 h 20 min`."""
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
