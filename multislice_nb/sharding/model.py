@@ -1,0 +1,73 @@
+"""What the cost model and the advisor need to know of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multislice_nb.errors import InvalidRequestError
+
+__all__ = ["Model"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model as a stack of layers of two matrix products, [D, F] and [F, D], which covers Transformers roughly.
+
+    Attributes:
+        parameters: P, of the whole model.
+        layers: L.
+        embedding: D, features of a token between layers.
+        feedforward: F, features of a token inside a layer; 4 D when left out.
+        flops_per_parameter_and_token: FLOPs of a step; about 6 for a Transformer (Multislice overview).
+        parameter_bytes: Width of a parameter and of an activation.
+        gradient_bytes: Width of a gradient on ICI and DCN.
+        optimizer_bytes: What the optimiser keeps for each parameter.
+    """
+
+    parameters: float
+    layers: int
+    embedding: int
+    feedforward: int = 0
+    flops_per_parameter_and_token: float = 6.0
+    parameter_bytes: int = 2
+    gradient_bytes: int = 2
+    optimizer_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.feedforward:
+            object.__setattr__(self, "feedforward", 4 * self.embedding)
+        for name in ("parameters", "layers", "embedding", "feedforward"):
+            if not getattr(self, name) > 0:
+                raise InvalidRequestError(
+                    f"{name} of a model is {getattr(self, name)}.", fix="Give a number above zero."
+                )
+
+    @classmethod
+    def mlp(cls, embedding: int = 2048, layers: int = 4) -> Model:
+        """The model of the overview's sharding benchmark: 8 D^2 L parameters.
+
+        Of 6 FLOPs per parameter and token one in 6 L is not computed: the input gradient of the first matrix.
+        """
+        return cls(
+            parameters=8 * embedding**2 * layers,
+            layers=layers,
+            embedding=embedding,
+            flops_per_parameter_and_token=6 - 1 / layers,
+        )
+
+    @classmethod
+    def transformer(
+        cls, parameters: float, *, layers: int | None = None, embedding: int | None = None
+    ) -> Model:
+        """A decoder of a number of parameters, with gradients in float32 and Adam's two moments.
+
+        Shapes that are left out follow P = 12 L D^2 with D = 128 L (Kaplan et al. 2020, "Scaling laws", section
+        2.1; aspect ratios near 100 train best).
+        """
+        depth = layers or max(1, round((parameters / (12 * 128**2)) ** (1 / 3)))
+        width = embedding or max(128, round((parameters / (12 * depth)) ** 0.5 / 128) * 128)
+        return cls(parameters=parameters, layers=depth, embedding=width, gradient_bytes=4, optimizer_bytes=8)
+
+    def step_flops(self, tokens: float) -> float:
+        """FLOPs of one training step over so many tokens."""
+        return self.flops_per_parameter_and_token * self.parameters * tokens
