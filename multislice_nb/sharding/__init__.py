@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from multislice_nb.sharding.advisor import Recommendation, Recommendations, recommend
 from multislice_nb.sharding.calibration import Calibration
+from multislice_nb.sharding.closed_forms import Traffic, hbm_bytes, memory_bytes, traffic
 from multislice_nb.sharding.cost import Prediction, predict
 from multislice_nb.sharding.intensity import (
     advised_batch,
@@ -37,8 +38,6 @@ from multislice_nb.sharding.roofline import (
     tensor_intensity,
 )
 from multislice_nb.sharding.strategies import Advice, advise, enumerate_strategies
-from multislice_nb.sharding.closed_forms import Traffic, hbm_bytes, memory_bytes
-from multislice_nb.sharding.closed_forms import traffic
 
 __all__ = [
     "AXES",

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Literal
 
 from multislice_nb import tpu
 from multislice_nb.errors import InvalidRequestError
+from multislice_nb.sharding.closed_forms import memory_bytes
 from multislice_nb.sharding.cost import Prediction, predict
 from multislice_nb.sharding.intensity import MARGIN, arithmetic_intensity, operational_intensity
 from multislice_nb.sharding.model import Model
 from multislice_nb.sharding.parallelism import Parallelism
 from multislice_nb.sharding.pipeline import Pipeline, pipelines
-from multislice_nb.sharding.closed_forms import memory_bytes
 
 if TYPE_CHECKING:
     import pandas as pd

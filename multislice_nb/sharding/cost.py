@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from multislice_nb import tpu
 from multislice_nb.sharding.calibration import Calibration
-from multislice_nb.sharding.naming import parse_strategy
 from multislice_nb.sharding.closed_forms import hbm_bytes, traffic
+from multislice_nb.sharding.naming import parse_strategy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
