@@ -288,13 +288,14 @@ class Cluster:
         await self._formation.leave()
 
     def shutdown(self) -> None:
-        """End the engines on all workers and let go of them. The slices stay."""
+        """End the engines on all workers and let go of them. The slices stay. Nothing once it is detached."""
         sync(self.ashutdown)
 
     async def ashutdown(self) -> None:
         """`shutdown`, to be awaited on the background loop."""
         self._forget()
-        await self._formation.dissolve()
+        if self._formation.connections.ranks:
+            await self._formation.dissolve()
 
     def _forget(self) -> None:
         if _attached.get(self.name) is self:

@@ -107,7 +107,7 @@ def _see_it_end(folder: Path, role: str, child: int) -> None:
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-    (folder / f"{role}.end").write_text(end)
+    (folder / f"{role}.end").write_text(f"{time.time()} {end}\n")
 
 
 if __name__ == "__main__":

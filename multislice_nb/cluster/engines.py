@@ -190,12 +190,17 @@ class Engines:
             )
 
     async def endings(self, ranks: Sequence[int], *, lines: int = 8) -> dict[int, str]:
-        """How engines that are gone ended, as in `killed by SIGSEGV`, with the end of their logs."""
+        """How engines that are gone ended.
+
+        Returns:
+            By rank, a line as `1700000000.0 killed by SIGSEGV`, in seconds since the epoch on that worker,
+            and below it the end of its log.
+        """
         folder = shlex.quote(self._folder)
         command = (
             f"cd; cd {folder} 2>/dev/null || exit 0; i=0\n"
             "while [ ! -s engine.end ] && [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done\n"
-            f"cat engine.end 2>/dev/null || echo 'its end was not seen'; echo; tail -n {lines} engine.log"
+            f'cat engine.end 2>/dev/null || echo "$(date +%s) its end was not seen"; tail -n {lines} engine.log'
         )
         done = await self._connections.run_all(dict.fromkeys(ranks, command), deadline=20)
         return {rank: end.stdout.strip() for rank, end in done.items()}

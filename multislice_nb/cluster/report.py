@@ -105,15 +105,18 @@ def with_endings(result: CellResult, endings: Mapping[int, str]) -> CellResult:
 
     Args:
         result: Of a cell that lost workers.
-        endings: By rank, how it ended in the first line, and the end of its log below.
+        endings: By rank, when and how it ended in the first line, and the end of its log below.
     """
 
     def told(worker: WorkerResult) -> WorkerResult:
-        how, _, log = endings.get(worker.worker.rank, "").partition("\n")
-        if worker.error is None or not how:
+        first, _, log = endings.get(worker.worker.rank, "").partition("\n")
+        if worker.error is None or not first:
             return worker
+        # The true time of its end: peers in a collective may fail of it before the notebook hears of it.
+        time, _, how = first.partition(" ")
         evalue = f"its process ended while it ran this: {how}"
-        return replace(worker, error=replace(worker.error, evalue=evalue, traceback=log.strip()))
+        error = replace(worker.error, evalue=evalue, traceback=log.strip(), time=float(time))
+        return replace(worker, error=error)
 
     return replace(result, workers=tuple(told(worker) for worker in result.workers))
 

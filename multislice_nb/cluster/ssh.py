@@ -151,6 +151,11 @@ class Connections:
         return error
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks that were connected to and not closed."""
+        return tuple(self._open)
+
+    @property
     def lost(self) -> tuple[int, ...]:
         """Ranks whose connection is closed."""
         return tuple(rank for rank, connection in self._open.items() if connection.is_closed())

@@ -1,0 +1,283 @@
+"""Cells on real workers: SSH to the emulator, ipyparallel engines, JAX on CPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+import multislice_nb as ms
+from multislice_nb import errors
+from multislice_nb.cluster import GangSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from multislice_nb.cluster import Cluster
+    from multislice_nb.cluster.progress import CellProgress
+
+BARRIER = "from jax.experimental import multihost_utils; multihost_utils.sync_global_devices('b')"
+
+
+@pytest.fixture
+def hasty(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with short graces, so that a test of a failure takes seconds."""
+    kept, cluster.settings = cluster.settings, GangSettings(grace=1.0, interrupt_grace=1.0)
+    yield cluster
+    cluster.settings = kept
+
+
+def interrupt_once_printed(text: str) -> Callable[[CellProgress], None]:
+    """Send this process a Ctrl-C as soon as the cell has printed `text`."""
+
+    def look(progress: CellProgress) -> None:
+        if text in str(progress):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return look
+
+
+def test_every_worker_sees_every_device(cluster: Cluster) -> None:
+    """16 devices on each of 4 workers, shown once."""
+    result = cluster.run("import jax\njax.device_count()")
+    assert result.values == [16, 16, 16, 16]
+    assert str(result) == "[all 4] 16"
+
+
+def test_ranks_follow_slices_and_workers(cluster: Cluster) -> None:
+    """A worker's rank is JAX's process id, and its slice is the devices' slice."""
+    result = cluster.run("import jax\n(jax.process_index(), jax.local_devices()[0].slice_index)")
+    assert result.values == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert [(w.slice_id, w.worker_id) for w in cluster.workers] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_variables_stay(cluster: Cluster) -> None:
+    """What one cell sets, the next one finds, each worker its own."""
+    cluster.run("import jax\nx = 10 * jax.process_index()")
+    assert cluster.run("x").values == [0, 10, 20, 30]
+
+
+def test_a_users_own_hybrid_mesh(cluster: Cluster) -> None:
+    """create_hybrid_device_mesh puts slices on the DCN axis, and a psum over each axis is right."""
+    result = cluster.run("""
+import jax, jax.numpy as jnp
+from functools import partial
+from jax.experimental import mesh_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+grid = mesh_utils.create_hybrid_device_mesh((1, 8), (2, 1))
+mesh = Mesh(grid, ("dcn", "ici"))
+pure = all(len({device.slice_index for device in row}) == 1 for row in grid)
+ones = jax.jit(lambda: jnp.arange(16.0).reshape(2, 8), out_shardings=NamedSharding(mesh, P("dcn", "ici")))()
+sums = jax.jit(
+    jax.shard_map(lambda a: (jax.lax.psum(a, "dcn"), jax.lax.psum(a, "ici")), mesh=mesh,
+                  in_specs=P("dcn", "ici"), out_specs=(P(None, "ici"), P("dcn", None))),
+    out_shardings=(NamedSharding(mesh, P()), NamedSharding(mesh, P())))(ones)
+(pure, sums[0].tolist(), sums[1].tolist())
+""")
+    over_dcn = [[float(i + i + 8) for i in range(8)]]
+    over_ici = [[float(sum(range(8)))], [float(sum(range(8, 16)))]]
+    assert result.values == [(True, over_dcn, over_ici)] * 4
+
+
+def test_output_streams_while_the_cell_runs(cluster: Cluster) -> None:
+    """What a cell prints is seen before it ends, and is whole in the result."""
+    seen: list[CellProgress] = []
+    result = cluster.run(
+        "import time\nprint('early', flush=True)\ntime.sleep(1)\nprint('late')", on_update=seen.append
+    )
+    early = [progress for progress in seen if progress.running and "early" in str(progress)]
+    assert early
+    assert "late" not in str(early[0])
+    assert result.stdout == ["early\nlate\n"] * 4
+
+
+def test_streams_displays_and_values_are_apart(cluster: Cluster) -> None:
+    """Standard output, standard error, rich display and the value each have their place."""
+    result = cluster.run("""
+import sys
+from IPython.display import HTML, display
+print("out"); print("err", file=sys.stderr); display(HTML("<b>rich</b>"))
+6 * 7
+""")
+    assert (result.stdout[0], result.stderr[0], result.values[0]) == ("out\n", "err\n", 42)
+    assert result.displays[3][0]["text/html"] == "<b>rich</b>"
+
+
+def test_html_of_a_result_is_escaped(cluster: Cluster) -> None:
+    """What a worker prints cannot become markup in the notebook."""
+    html = cluster.run("print('<script>alert(1)</script>')")._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_nothing_is_lost_of_much_output(cluster: Cluster) -> None:
+    """Every line is in the result and on disk, while the screen gets a bounded number of them."""
+    count, most = 20_000, 0
+
+    def look(progress: CellProgress) -> None:
+        nonlocal most
+        most = max(most, len(str(progress)))
+
+    result = cluster.run(f"for i in range({count}): print('line', i)", on_update=look)
+    expected = "".join(f"line {i}\n" for i in range(count))
+    assert result.stdout == [expected] * 4
+    assert all(expected in cluster.journal.path(rank).read_text() for rank in range(4))
+    assert most < 20_000
+    assert len(str(result)) < 20_000
+
+
+def test_first_failure_is_shown_first(cluster: Cluster) -> None:
+    """A raise on one worker becomes one exception that names it and its line; state is kept everywhere."""
+    cluster.run("import jax\nkept = jax.process_index()")
+    with pytest.raises(errors.WorkerError) as caught:
+        cluster.run("if kept == 2:\n    raise ValueError('bad shard')\nkept")
+    text = str(caught.value)
+    assert text.startswith("ValueError on rank 2 (slice 1, worker 0): bad shard")
+    assert "line 2" in text
+    assert caught.value.result is not None
+    assert caught.value.result.values == [0, 1, None, 3]
+    assert cluster.run("kept").values == [0, 1, 2, 3]
+
+
+def test_equal_failures_are_folded(cluster: Cluster) -> None:
+    """The same error on all workers is told once, with the ranks of the others."""
+    with pytest.raises(errors.WorkerError) as caught:
+        cluster.run("1 / 0")
+    assert str(caught.value).count("Traceback") == 1
+    assert "first of 4 failures" in str(caught.value)
+
+
+def test_check_false_returns_the_failure(cluster: Cluster) -> None:
+    """Who wants to look at a failure without an exception can."""
+    result = cluster.run("1 / 0", check=False)
+    assert not result.ok
+    assert [error.ename for error in result.errors if error] == ["ZeroDivisionError"] * 4
+
+
+def test_a_subset_of_ranks(cluster: Cluster) -> None:
+    """Only the asked ranks run; a rank that does not exist is refused before anything runs."""
+    assert cluster.run("import jax\njax.process_index()", ranks=[1, 3]).values == [1, 3]
+    with pytest.raises(errors.InvalidRequestError, match="ranks are 0 to 3"):
+        cluster.run("1", ranks=[4])
+
+
+def test_call_returns_values_by_rank(cluster: Cluster) -> None:
+    """An importable function runs on every worker; a failure in it is one exception."""
+    assert cluster.call("operator:add", 2, 3) == [5, 5, 5, 5]
+    with pytest.raises(errors.WorkerError, match="ZeroDivisionError"):
+        cluster.call("operator:truediv", 1, 0)
+
+
+def test_timeout_names_who_was_late(hasty: Cluster) -> None:
+    """A cell past its deadline is stopped, and the late worker is named with its line."""
+    with pytest.raises(errors.CellTimeoutError) as caught:
+        hasty.run("import jax, time\nif jax.process_index() == 3: time.sleep(1000)", timeout=1)
+    assert "rank 3" in str(caught.value)
+    assert "line 2" in str(caught.value)
+    assert hasty.run("1").values == [1] * 4
+
+
+def test_interrupt_reaches_every_worker(hasty: Cluster) -> None:
+    """Ctrl-C in a running cell interrupts all workers, keeps their variables and leaves the cluster usable."""
+    hasty.run("kept = 5")
+    with pytest.raises(KeyboardInterrupt):
+        hasty.run(
+            "import time\nprint('asleep', flush=True)\ntime.sleep(1000)",
+            on_update=interrupt_once_printed("asleep"),
+        )
+    assert hasty.run("kept").values == [5] * 4
+
+
+def test_detach_and_attach_find_the_same_gang(cluster: Cluster) -> None:
+    """Engines outlive the notebook's connection, with their variables."""
+    cluster.run("import os\nkept = 7")
+    pids = cluster.run("os.getpid()").values
+    again = ms.attach(cluster.queued_resource)
+    assert not cluster.alive
+    assert again.run("kept").values == [7] * 4
+    assert again.run("os.getpid()").values == pids
+    again.detach()
+    with pytest.raises(errors.ClusterError, match="detached"):
+        again.run("1")
+    cluster._formation = ms.attach(cluster.queued_resource)._formation
+
+
+def test_secrets_on_a_worker_are_its_owners_alone(cluster: Cluster) -> None:
+    """Connection files hold keys: nobody else may read them, and no text form shows them."""
+    files = cluster.run(
+        "import pathlib\n[str(p) for p in pathlib.Path.home().glob('.multislice_nb/clusters/**/*.json')]"
+    )
+    paths = [Path(name) for names in files.values for name in names]
+    assert any("ipcontroller-client" in path.name for path in paths)
+    for path in paths:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 or path.parent.stat().st_mode & 0o077 == 0
+    key = cluster.client.curve_secretkey.decode()
+    assert key not in repr(cluster) + str(cluster) + cluster._repr_html_()
+
+
+@pytest.mark.timeout(120)
+def test_blocked_workers_are_named_and_freed(hasty: Cluster) -> None:
+    """Workers that wait in a collective for one that raised are named with their line; a restart frees them."""
+    with pytest.raises(errors.WorkerError) as caught:
+        hasty.run(f"import jax\nif jax.process_index() == 2: raise ValueError('bad')\n{BARRIER}")
+    text = str(caught.value)
+    assert text.startswith("ValueError on rank 2")
+    assert "Ranks 0-1, 3 at line 3" in text
+    with pytest.raises(errors.ClusterError, match="still run an earlier cell"):
+        hasty.run("1")
+    hasty.restart()
+    assert hasty.run("import jax\njax.device_count()").values == [16] * 4
+
+
+@pytest.mark.timeout(120)
+def test_interrupt_frees_a_blocked_collective(hasty: Cluster) -> None:
+    """Ctrl-C while workers block in C++, where an interrupt does not reach, leaves a usable cluster too."""
+    with pytest.raises(KeyboardInterrupt):
+        hasty.run(
+            "import jax, time\nprint('waiting', flush=True)\n"
+            f"if jax.process_index() == 0: time.sleep(1000)\n{BARRIER}",
+            on_update=interrupt_once_printed("waiting"),
+        )
+    assert hasty.run("import jax\njax.device_count()").values == [16] * 4
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_worker_is_named_at_once(cluster: Cluster) -> None:
+    """SIGKILL of one worker inside a loop of collectives ends the cell with its name; one call restarts the gang."""
+    code = f"""
+import jax, os, signal, time
+for step in range(100_000):
+    {BARRIER}
+    if step == 3 and jax.process_index() == 1: os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with pytest.raises(errors.WorkerLostError) as caught:
+        cluster.run(code)
+    assert "rank 1 (slice 0, worker 1)" in str(caught.value)
+    assert "killed by SIGKILL" in str(caught.value)
+    with pytest.raises(errors.WorkerLostError, match="nothing was run"):
+        cluster.run("1")
+    cluster.restart()
+    assert cluster.run("import jax\njax.device_count()").values == [16] * 4
+
+
+def test_shutdown_leaves_no_process(cluster: Cluster) -> None:
+    """After a shutdown, engines, controller and nannies are gone from every worker."""
+    pids = cluster.run("import os\nos.getpid()").values
+    cluster.shutdown()
+    gone, alive = psutil.wait_procs(
+        [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10
+    )
+    assert not alive, gone
+    marked = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "multislice_nb.cluster.engine" in " ".join(process.info["cmdline"] or [])
+        and f"clusters/{cluster.name} " in " ".join(process.info["cmdline"] or [])
+    ]
+    assert not marked
