@@ -1,0 +1,61 @@
+"""Experiments: what is trained, how it is measured on live workers, sweeps, and their results.
+
+```python
+results = ms.sweep(strategies=["fsdp", "tensor"], batch_sizes=[64, 128, 256], embedding=256)
+results.frame; results.plot_tflops(); results.plot_intensity()
+```
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multislice_nb.experiments.configuration import Configuration
+    from multislice_nb.experiments.local import LocalCluster
+    from multislice_nb.experiments.progress import SweepProgress
+    from multislice_nb.experiments.request import SweepRequest
+    from multislice_nb.experiments.results import Results
+    from multislice_nb.experiments.sweeping import asweep, run_request, sweep
+    from multislice_nb.experiments.training import Options
+    from multislice_nb.experiments.workload import MLP, Workload
+
+__all__ = [
+    "MLP",
+    "Configuration",
+    "LocalCluster",
+    "Options",
+    "Results",
+    "SweepProgress",
+    "SweepRequest",
+    "Workload",
+    "asweep",
+    "run_request",
+    "sweep",
+]
+
+# Late: workers import this package for `measure` alone, and a notebook without a sweep needs no jax.
+_HOMES = {
+    "MLP": "workload",
+    "Configuration": "configuration",
+    "LocalCluster": "local",
+    "Options": "training",
+    "Results": "results",
+    "SweepProgress": "progress",
+    "SweepRequest": "request",
+    "Workload": "workload",
+    "asweep": "sweeping",
+    "run_request": "sweeping",
+    "sweep": "sweeping",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,99 @@
+"""The configurations of a sweep, checked and in the order in which they run."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from multislice_nb.errors import InvalidRequestError
+from multislice_nb.experiments.configuration import Configuration
+from multislice_nb.experiments.workload import MLP, check
+from multislice_nb.sharding import Parallelism, parse_strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from multislice_nb.experiments.rows import Place
+    from multislice_nb.experiments.training import Options
+    from multislice_nb.experiments.workload import Workload
+
+
+def grid(
+    strategies: Iterable[str | Parallelism],
+    batch_sizes: Iterable[int],
+    workloads: Iterable[Workload],
+    options: Iterable[Options],
+    place: Place,
+    *,
+    steps: int,
+    warmup: int,
+) -> list[Configuration]:
+    """All combinations, each once, the cheapest of every strategy first.
+
+    A strategy that does not work at all is thus found in the first seconds, and one that runs out of memory is
+    found at its smallest batch that does.
+
+    Raises:
+        ParallelismError: A strategy does not fit the slices or the workload.
+        InvalidRequestError: A name, size or number cannot be, or there is nothing to measure.
+    """
+    chosen = [_resolve(strategy, place) for strategy in _strategies(strategies)]
+    models = list(workloads)
+    for model, (_, parallelism) in itertools.product(models, chosen):
+        check(model, parallelism)
+    points = [
+        Configuration(
+            strategy=name,
+            parallelism=parallelism,
+            batch_per_device=batch,
+            workload=model,
+            options=option,
+            steps=steps,
+            warmup=warmup,
+        )
+        for batch, model, option, (name, parallelism) in itertools.product(
+            _integers(batch_sizes), models, list(options), chosen
+        )
+    ]
+    if not points:
+        raise InvalidRequestError(
+            "There is nothing to measure.", fix="Give at least one strategy and one batch size."
+        )
+    unique: dict[str, Configuration] = {}
+    for point in points:
+        unique.setdefault(point.key(), point)  # two names may mean the same
+    return sorted(unique.values(), key=_cost)
+
+
+def _resolve(strategy: str | Parallelism, place: Place) -> tuple[str, Parallelism]:
+    if isinstance(strategy, str):
+        return strategy, parse_strategy(strategy, place.devices_per_slice, place.slices)
+    resolved = strategy.resolve(place.devices_per_slice, place.slices)
+    return resolved.name, resolved
+
+
+def _cost(point: Configuration) -> float:
+    return point.workload.matmul_flops(point.batch_per_device)
+
+
+def _strategies(given: str | Parallelism | Iterable[str | Parallelism]) -> list[str | Parallelism]:
+    """A single one is a list of one: a string is not its letters."""
+    return [given] if isinstance(given, (str, Parallelism)) else list(given)
+
+
+def _integers(given: int | Iterable[int]) -> list[int]:
+    return [given] if isinstance(given, int) else list(given)
+
+
+def mlps(embedding: int | Sequence[int], layers: int | Sequence[int]) -> list[Workload]:
+    """The MLP in all given sizes.
+
+    Raises:
+        InvalidRequestError: A size is not a positive integer.
+    """
+    sizes = list(itertools.product(_integers(embedding), _integers(layers)))
+    for width, depth in sizes:
+        for name, value in (("embedding", width), ("layers", depth)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidRequestError(f"{name} is {value!r}.", fix="It must be a positive integer.")
+    return [MLP(embedding=width, layers=depth) for width, depth in sizes]

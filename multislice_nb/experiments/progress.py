@@ -1,0 +1,133 @@
+"""How far a sweep is, and how that is shown: one line, updated in place where that is possible.
+
+Nothing here has a thread: a line changes when the sweep has something to say, in the caller's own thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from multislice_nb.experiments.results import Results, Row
+
+_INTERVAL = 0.2
+"""Seconds between updates of the line, at least."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SweepProgress:
+    """How far a sweep is.
+
+    Attributes:
+        done: Configurations that are in the file, those of an earlier run included.
+        total: All of them.
+        current: The one being measured, as in `fsdp batch 256`; None at the end.
+        last: The row just measured; None at the start.
+        seconds_left: An estimate from those measured in this run; None until there is one.
+        results: Everything measured so far.
+    """
+
+    done: int
+    total: int
+    current: str | None
+    last: Row | None
+    seconds_left: float | None
+    results: Results
+
+    def __str__(self) -> str:
+        parts = [f"{self.total} configurations · {self.done} done"]
+        if self.last is not None:
+            parts[0] += f" · {describe(self.last)}"
+        if self.current is not None:
+            parts.append(f"now {self.current}")
+        if self.seconds_left is not None and self.current is not None:
+            parts.append(f"{duration(self.seconds_left)} left")
+        return " · ".join(parts)
+
+
+def describe(row: Row) -> str:
+    """A row in a few words, as in `fsdp batch 256: 0.041 TFLOP/s a chip (median of 10, ±2 %)`."""
+    name = f"{row['strategy']} batch {row['batch_per_device']}"
+    if row["status"] == "oom":
+        return f"{name}: out of memory"
+    if row["status"] != "ok":
+        return f"{name}: {row['status']}"
+    rate, steps = row["tflops_per_chip"], len(row["step_seconds_all"])
+    return f"{name}: {rate:.3g} TFLOP/s a chip (median of {steps}, ±{100 * row['spread']:.0f} %)"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: `9 s`, `2 min 31 s`, `1 h 20 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def seconds_left(spent: Sequence[tuple[float, float]], ahead: Sequence[float]) -> float | None:
+    """How long the rest will take, if time is a constant plus a share of the work.
+
+    Args:
+        spent: Work (in any unit) and seconds of each configuration measured.
+        ahead: Work of each that is left.
+
+    Returns:
+        Seconds; None before anything was measured.
+    """
+    if not spent:
+        return None
+    works, times = zip(*spent, strict=True)
+    middle_work, middle_time = sum(works) / len(works), sum(times) / len(times)
+    variance = sum((work - middle_work) ** 2 for work in works)
+    shared = sum((w - middle_work) * (t - middle_time) for w, t in spent)
+    slope = max(0.0, shared / variance) if variance else 0.0
+    constant = max(0.0, middle_time - slope * middle_work)
+    return float(sum(constant + slope * work for work in ahead))
+
+
+def shower() -> Callable[[SweepProgress], None]:
+    """A callback that shows progress where it runs: a line in a notebook, lines elsewhere."""
+    handle = _display_line()
+    return _printer() if handle is None else _updater(handle)
+
+
+def _display_line() -> Callable[[str], None] | None:
+    """What replaces the text of one output, in a kernel; None elsewhere."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return None
+    shell = get_ipython()
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    from IPython.display import display
+
+    handle = display({"text/plain": ""}, raw=True, display_id=True)
+    return lambda text: handle.update({"text/plain": text}, raw=True)
+
+
+def _updater(write: Callable[[str], None]) -> Callable[[SweepProgress], None]:
+    shown_at = float("-inf")
+
+    def show(progress: SweepProgress) -> None:
+        nonlocal shown_at
+        now = time.monotonic()
+        if now - shown_at >= _INTERVAL or progress.done == progress.total:
+            shown_at = now
+            write(str(progress))
+
+    return show
+
+
+def _printer() -> Callable[[SweepProgress], None]:
+    def show(progress: SweepProgress) -> None:
+        if progress.last is not None:
+            print(f"{progress.done}/{progress.total} {describe(progress.last)}", flush=True)
+
+    return show

@@ -1,0 +1,127 @@
+"""A training step of a workload on a mesh: shapes, arguments and the jitted function.
+
+Nothing here touches data until asked: `arguments` gives shapes with shardings, which is all that a compiler needs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from multislice_nb.experiments import optimizers
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
+    from jax.stages import Wrapped as JitWrapped
+
+    from multislice_nb.experiments.workload import Tree, Workload
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """How a workload is trained.
+
+    Attributes:
+        optimizer: `sgd`, `momentum` or `adam`; the latter two keep one and two float32 copies of the parameters.
+        learning_rate: Of each of them.
+        remat: Compute each layer again in the backward pass rather than keep its activations.
+        donate: Let the step reuse the memory of the state it is given.
+    """
+
+    optimizer: str = "sgd"
+    learning_rate: float = 1e-4
+    remat: bool = False
+    donate: bool = True
+
+    def __post_init__(self) -> None:
+        optimizers.check(self.optimizer)
+
+
+class State(NamedTuple):
+    """What a step takes and returns."""
+
+    params: Tree
+    slots: Tree
+    """The optimiser's own memory: trees like the parameters."""
+
+
+class Arguments(NamedTuple):
+    """The two arguments of a step, as arrays or as `jax.ShapeDtypeStruct`s."""
+
+    state: State
+    batch: Tree
+
+
+def _make(workload: Workload, options: Options, size: int, key: jax.Array) -> Arguments:
+    model_key, batch_key = jax.random.split(key)
+    params = workload.init(model_key)
+    state = State(params, optimizers.slots(options.optimizer, params))
+    return Arguments(state, workload.batch(batch_key, size))
+
+
+def shardings(workload: Workload, mesh: Mesh, options: Options) -> Arguments:
+    """The sharding of each array of a step's arguments. Optimiser state lies as its parameters do."""
+
+    def place(specs: Tree) -> Tree:
+        is_spec = lambda leaf: isinstance(leaf, PartitionSpec)  # noqa: E731 - a leaf test, not a function of its own
+        return jax.tree.map(partial(NamedSharding, mesh), specs, is_leaf=is_spec)
+
+    params = place(workload.parameter_specs())
+    scalar = NamedSharding(mesh, PartitionSpec())
+    return Arguments(
+        State(params, optimizers.slot_shardings(options.optimizer, params, scalar)),
+        place(workload.batch_specs()),
+    )
+
+
+def arguments(workload: Workload, mesh: Mesh, batch: int, options: Options | None = None) -> Arguments:
+    """A step's arguments as shapes with shardings: enough to compile it, and no memory used.
+
+    Args:
+        workload: The model.
+        mesh: With axes data, fsdp and tensor; its devices may be those of a topology that is not there.
+        batch: Rows over all devices.
+        options: How it is trained.
+    """
+    options = options or Options()
+    shapes = jax.eval_shape(lambda: _make(workload, options, batch, jax.random.key(0)))
+
+    def struct(shape: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
+
+    placed: Arguments = jax.tree.map(struct, shapes, shardings(workload, mesh, options))
+    return placed
+
+
+def initializer(workload: Workload, mesh: Mesh, batch: int, options: Options | None = None) -> JitWrapped:
+    """A jitted function of a random key that makes a step's arguments, each shard where it belongs."""
+    options = options or Options()
+    make = partial(_make, workload, options, batch)
+    return jax.jit(make, out_shardings=shardings(workload, mesh, options))
+
+
+def train_step(workload: Workload, mesh: Mesh, options: Options | None = None) -> JitWrapped:
+    """The jitted step: (state, batch) to (new state, loss).
+
+    Gradients are taken with respect to the parameters only. With `donate` the state passed in is gone afterwards.
+    """
+    options = options or Options()
+
+    def constrain(x: jax.Array, spec: PartitionSpec) -> jax.Array:
+        pinned: jax.Array = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+        return pinned
+
+    def step(state: State, batch: Tree) -> tuple[State, jax.Array]:
+        loss, gradients = jax.value_and_grad(workload.loss)(
+            state.params, batch, constrain, remat=options.remat
+        )
+        update = optimizers.update(options.optimizer, options.learning_rate)
+        return State(*update(state.params, gradients, state.slots)), loss
+
+    state = shardings(workload, mesh, options).state
+    scalar = NamedSharding(mesh, PartitionSpec())
+    return jax.jit(step, out_shardings=(state, scalar), donate_argnums=(0,) if options.donate else ())

@@ -1,0 +1,84 @@
+"""What the tests run in a process with eight CPU devices."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import time
+
+import jax
+import numpy as np
+
+from multislice_nb.experiments.training import Options, arguments, initializer, train_step
+from multislice_nb.experiments.workload import MLP
+from multislice_nb.sharding import Parallelism, make_mesh
+
+
+def trained(workload, parallelism: Parallelism, options: Options, steps: int, batch: int):
+    """Losses, and how far each parameter moved, on as many devices as the parallelism has."""
+    mesh = make_mesh(parallelism, jax.devices()[: parallelism.device_count])
+    state, data = initializer(workload, mesh, batch, options)(jax.random.key(7))
+    begun = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(state.params)]
+    step = train_step(workload, mesh, options)
+    losses = []
+    for _ in range(steps):
+        state, loss = step(state, data)
+        losses.append(float(loss))
+    ended = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(state.params)]
+    return losses, [after - before for before, after in zip(begun, ended, strict=True)]
+
+
+def shard_shapes(workload, parallelism: Parallelism, batch: int):
+    """The shapes that one device holds of the parameters and the batch, and the number of arrays made."""
+    before = len(jax.live_arrays())
+    shapes = arguments(workload, make_mesh(parallelism), batch)
+    local = [leaf.sharding.shard_shape(leaf.shape) for leaf in jax.tree.leaves(shapes)]
+    return local, len(jax.live_arrays()) - before
+
+
+def dot_flops(workload, parallelism: Parallelism, batch: int, options: Options) -> tuple[float, float]:
+    """FLOPs of a device: of the matrix products in the compiled program's text, and of its cost analysis."""
+    mesh = make_mesh(parallelism)
+    compiled = train_step(workload, mesh, options).lower(*arguments(workload, mesh, batch, options)).compile()
+    shape = re.compile(r"%?([\w.-]+) = \w+\[([\d,]*)\]")
+    shapes, total = {}, 0.0
+    for line in compiled.as_text().splitlines():
+        found = shape.search(line)
+        if not found:
+            continue
+        sizes = [int(size) for size in found[2].split(",") if size]
+        shapes[found[1]] = sizes
+        dot = re.search(r" dot\(.*?%([\w.-]+), .*lhs_contracting_dims=\{([\d,]+)\}", line)
+        if dot:
+            contracted = [shapes[dot[1]][int(axis)] for axis in dot[2].split(",")]
+            total += 2 * math.prod(sizes) * math.prod(contracted)
+    return total, compiled.cost_analysis()["flops"]
+
+
+def donated() -> tuple[bool, bool]:
+    """Whether the state given to a step is gone afterwards, with and without donation."""
+    mesh = make_mesh(Parallelism(ici_fsdp=8))
+
+    def gone(options: Options) -> bool:
+        state, batch = initializer(MLP(32, 1), mesh, 64, options)(jax.random.key(0))
+        jax.block_until_ready(train_step(MLP(32, 1), mesh, options)(state, batch))
+        return all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
+
+    return gone(Options(donate=True)), gone(Options(donate=False))
+
+
+def process() -> int:
+    """Which process answers."""
+    return os.getpid()
+
+
+def sleep(seconds: float) -> None:
+    """Take a while."""
+    time.sleep(seconds)
+
+
+def die() -> None:
+    """End as a process does that the operating system kills."""
+    os.kill(os.getpid(), signal.SIGKILL)

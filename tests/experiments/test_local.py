@@ -1,0 +1,66 @@
+"""This machine in place of a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from multislice_nb.errors import CellTimeoutError, InvalidRequestError, WorkerError, WorkerLostError
+from multislice_nb.experiments import LocalCluster
+
+
+def test_worker_lives_on_between_calls(devices):
+    """Two calls run in the same process, which is not this one, and sees the devices asked for."""
+    first, second = devices.call("on_devices:process"), devices.call("on_devices:process")
+    assert first == second
+    [survey] = devices.call("multislice_nb.experiments.measure:survey")
+    assert survey["devices"] == 8
+    assert survey["platform"] == "cpu"
+    assert survey["available_bytes"] > 0
+    assert not survey["emulated"]
+
+
+def test_exception_in_the_worker_is_the_cause():
+    """What the function raised is the cause of the error, and the worker lives on."""
+    with LocalCluster(1) as cluster:
+        pid = cluster.call("on_devices:process")
+        with pytest.raises(WorkerError, match="ValueError") as caught:
+            cluster.call("on_devices:sleep", -1)
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert cluster.call("on_devices:process") == pid
+
+
+def test_lost_and_stuck_workers_are_replaced():
+    """A worker that dies or runs past its deadline is named, and the next call has a new one; none is left."""
+    with LocalCluster(1) as cluster:
+        [first] = cluster.call("on_devices:process")
+        with pytest.raises(WorkerLostError):
+            cluster.call("on_devices:die")
+        [second] = cluster.call("on_devices:process")
+        begun = time.monotonic()
+        with pytest.raises(CellTimeoutError, match=r"0\.5 s"):
+            cluster.call("on_devices:sleep", 600, timeout=0.5)
+        assert time.monotonic() - begun < 60
+        [third] = cluster.call("on_devices:process")
+    assert len({first, second, third}) == 3
+    assert not any(psutil.pid_exists(pid) for pid in (first, second, third))
+
+
+def test_no_devices_is_refused():
+    """A cluster without devices is refused."""
+    with pytest.raises(InvalidRequestError):
+        LocalCluster(0)
+
+
+def test_package_brings_nothing_heavy():
+    """Importing the package alone imports no jax, pandas, scipy or matplotlib."""
+    code = (
+        "import multislice_nb.experiments, sys;"
+        "print(sorted({'jax', 'numpy', 'pandas', 'scipy', 'matplotlib', 'IPython'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,268 @@
+"""Sweeps on eight CPU devices: rows, order, limits, stopping and going on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import statistics
+import threading
+
+import pytest
+
+from multislice_nb.errors import ExperimentError, InvalidRequestError, ParallelismError, WorkerLostError
+from multislice_nb.experiments import Results, SweepRequest, asweep, sweep
+from multislice_nb.experiments.progress import duration, seconds_left
+
+SMALL = {"embedding": 32, "layers": 1, "steps": 3}
+STRATEGIES = ["fsdp", "tensor", "4-way FSDP + 2-way tensor"]
+
+
+def quiet(_progress):
+    """Show nothing."""
+
+
+def lines(path):
+    """The rows of a file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Failing:
+    """The same workers, of which some calls of `measure` end in an error of our choice."""
+
+    node_count, accelerator_type, name = 1, None, "failing"
+
+    def __init__(self, devices, errors):
+        self.devices, self.errors, self.restarts = devices, list(errors), 0
+
+    async def acall(self, function, *args, **kwargs):
+        """Fail, or pass it on."""
+        if function.endswith(":measure") and self.errors:
+            error = self.errors.pop(0)
+            if error:
+                raise error
+        return await self.devices.acall(function, *args, **kwargs)
+
+    async def arestart(self):
+        """Count it."""
+        self.restarts += 1
+
+
+class Slow(Failing):
+    """The same workers, whose second measurement never ends by itself."""
+
+    def __init__(self, devices):
+        super().__init__(devices, [])
+        self.calls = 0
+
+    async def acall(self, function, *args, **kwargs):
+        """Pass it on, but for the second measurement."""
+        self.calls += function.endswith(":measure")
+        if self.calls == 2:
+            return await self.devices.acall("on_devices:sleep", 600)
+        return await super().acall(function, *args, **kwargs)
+
+
+def test_every_combination_is_one_row(devices, tmp_path):
+    """Each strategy and batch size is measured once, and its row follows from its step times."""
+    path = tmp_path / "new" / "rows.jsonl"
+    results = sweep(STRATEGIES, [8, 16], cluster=devices, path=path, progress=quiet, **SMALL)
+    rows = lines(path)
+    assert results.rows == rows
+    assert {(row["strategy"], row["batch_per_device"]) for row in rows} == {
+        (strategy, batch) for strategy in STRATEGIES for batch in (8, 16)
+    }
+    for row in rows:
+        assert row["status"] == "ok"
+        assert len(row["step_seconds_all"]) == 3
+        assert row["step_seconds"] == statistics.median(row["step_seconds_all"])
+        assert row["step_seconds_q1"] <= row["step_seconds"] <= row["step_seconds_q3"]
+        assert row["tflops_per_chip"] == pytest.approx(row["flops_per_device"] / row["step_seconds"] / 1e12)
+        assert row["tflops_low"] <= row["tflops_per_chip"] <= row["tflops_high"]
+        assert row["batch"] == 8 * row["batch_per_device"] == row["tokens_per_slice"]
+        assert row["flops_per_device"] > row["flops_per_device_matmul"] < row["flops_per_device_6bp"]
+        assert row["jax"]
+        assert row["date"].endswith("+00:00")
+    assert list(results.frame["strategy"]) == [row["strategy"] for row in rows]
+
+
+def test_cheapest_of_every_strategy_comes_first(devices, tmp_path):
+    """All strategies are tried at the smallest batch before any at a larger one."""
+    results = sweep(
+        ["tensor", "fsdp"], [16, 8], cluster=devices, path=tmp_path / "r", progress=quiet, **SMALL
+    )
+    assert [row["batch_per_device"] for row in results.rows] == [8, 8, 16, 16]
+
+
+def test_two_names_of_one_strategy_are_measured_once(devices, tmp_path):
+    """The same degrees under two names are one configuration."""
+    results = sweep(
+        ["fsdp", "8-way FSDP"], [8], cluster=devices, path=tmp_path / "r", progress=quiet, **SMALL
+    )
+    assert [row["strategy"] for row in results.rows] == ["fsdp"]
+
+
+def test_out_of_memory_is_a_row_and_larger_batches_are_not_tried(devices, tmp_path):
+    """A batch over the memory limit is recorded, larger ones are skipped, other strategies go on."""
+    limit = 8 * 1_000_000
+    results = sweep(
+        ["fsdp", "tensor"],
+        [8, 40_000, 80_000],
+        cluster=devices,
+        path=tmp_path / "r",
+        progress=quiet,
+        memory_limit=limit,
+        **SMALL,
+    )
+    ends = {(row["strategy"], row["batch_per_device"]): row for row in results.rows}
+    for strategy in ("fsdp", "tensor"):
+        assert ends[strategy, 8]["status"] == "ok"
+        assert ends[strategy, 40_000]["status"] == "oom"
+        assert ends[strategy, 40_000]["peak_bytes_per_device"] * 8 > limit
+        assert ends[strategy, 80_000]["status"] == "skipped"
+        assert "40000" in ends[strategy, 80_000]["message"]
+
+
+def test_same_call_again_measures_nothing(devices, tmp_path):
+    """A finished sweep with the same path leaves its file as it is."""
+    path = tmp_path / "r"
+    sweep(["fsdp"], [8, 16], cluster=devices, path=path, progress=quiet, **SMALL)
+    before = path.read_bytes()
+    seen = []
+    sweep(["fsdp"], [8, 16], cluster=devices, path=path, progress=seen.append, **SMALL)
+    assert path.read_bytes() == before
+    assert [(one.done, one.total) for one in seen] == [(2, 2)]
+
+
+async def test_closed_sweep_goes_on_where_it_was(devices, tmp_path):
+    """After a sweep is stopped between two rows, none is lost and none is there twice."""
+    path = tmp_path / "r"
+    request = SweepRequest(strategies=["fsdp", "tensor"], batch_sizes=[8, 16], **SMALL)
+    begun = asweep(request, cluster=devices, path=path)
+    async for progress in begun:
+        if progress.done == 2:
+            break
+    await begun.aclose()
+    assert len(lines(path)) == 2
+    counts = [progress.done async for progress in asweep(request, cluster=devices, path=path)]
+    assert counts == [2, 3, 4]
+    keys = [row["key"] for row in lines(path)]
+    assert len(keys) == len(set(keys)) == 4
+
+
+def test_interrupt_while_measuring_keeps_the_rows(devices, tmp_path):
+    """Ctrl-C in the middle of a measurement raises, keeps what is measured, and the workers stay usable."""
+    path = tmp_path / "r"
+
+    def interrupt_second(progress):
+        if progress.done == 1:
+            threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+    gang = Slow(devices)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        sweep(["fsdp"], [8, 16], cluster=gang, path=path, progress=interrupt_second, **SMALL)
+    assert "1 measurements are kept" in stop.value.__notes__[0]
+    sweep(["fsdp"], [8, 16], cluster=devices, path=path, progress=quiet, **SMALL)
+    assert len(lines(path)) == 2
+
+
+def test_lost_worker_is_a_row_and_is_tried_again(devices, tmp_path):
+    """When a worker is lost the row says so, the workers are started again, and a later run fills the gap."""
+    path = tmp_path / "r"
+    gang = Failing(devices, [None, WorkerLostError("Rank 3 is gone.")])
+    results = sweep(["fsdp"], [8, 16, 32], cluster=gang, path=path, progress=quiet, **SMALL)
+    assert [row["status"] for row in results.rows] == ["ok", "lost", "ok"]
+    assert results.rows[1]["message"] == "Rank 3 is gone."
+    assert gang.restarts == 1
+    results = sweep(["fsdp"], [8, 16, 32], cluster=gang, path=path, progress=quiet, **SMALL)
+    assert [row["status"] for row in results.rows] == ["ok", "ok", "ok"]
+    assert len(lines(path)) == 4
+
+
+def test_failure_after_failure_stops_the_sweep(devices, tmp_path):
+    """Three failures in a row end the sweep with the last one's message."""
+    gang = Failing(devices, [WorkerLostError(f"Rank {rank} is gone.") for rank in range(9)])
+    with pytest.raises(ExperimentError, match="Rank 2 is gone"):
+        sweep(["fsdp"], [8, 16, 32, 64], cluster=gang, path=tmp_path / "r", progress=quiet, **SMALL)
+    assert len(lines(tmp_path / "r")) == 3
+
+
+def test_impossible_requests_leave_no_file(devices, tmp_path):
+    """A strategy that does not fit, or no batch size at all, is refused before anything is written."""
+    path = tmp_path / "r"
+    with pytest.raises(ParallelismError):
+        sweep(["3-way FSDP"], [8], cluster=devices, path=path, progress=quiet, **SMALL)
+    for sizes in ([], [0], [2.5]):
+        with pytest.raises(InvalidRequestError):
+            sweep(["fsdp"], sizes, cluster=devices, path=path, progress=quiet, **SMALL)
+    assert not path.exists()
+
+
+def test_rounds_repeat_until_the_spread_is_small(devices, tmp_path):
+    """Steps are added round by round until they agree, or until there are enough of them."""
+    fine = sweep(
+        ["fsdp"], [8], cluster=devices, path=tmp_path / "a", progress=quiet, target_spread=9.0, **SMALL
+    )
+    assert fine.rows[0]["rounds"] == 1
+    strict = {"target_spread": 1e-9, "max_steps": 10}
+    never = sweep(["fsdp"], [8], cluster=devices, path=tmp_path / "b", progress=quiet, **strict, **SMALL)
+    assert never.rows[0]["rounds"] == 4
+    assert len(never.rows[0]["step_seconds_all"]) == 12
+
+
+def test_progress_names_what_runs_and_what_was_measured(devices, tmp_path):
+    """Progress counts up to the total and reads as one line."""
+    seen = []
+    sweep(["fsdp"], [8, 16], cluster=devices, path=tmp_path / "r", progress=seen.append, **SMALL)
+    assert [(one.done, one.total, one.current) for one in seen] == [
+        (0, 2, "fsdp batch 8"),
+        (1, 2, "fsdp batch 16"),
+        (2, 2, None),
+    ]
+    assert seen[0].seconds_left is None
+    assert seen[1].seconds_left > 0
+    assert "2 configurations · 1 done · fsdp batch 8: " in str(seen[1])
+    assert "(median of 3, ±" in str(seen[1])
+    assert str(seen[1]).endswith(" left")
+
+
+def test_without_a_kernel_there_is_one_line_for_each_row(devices, tmp_path, capsys):
+    """Outside a notebook each configuration prints one line."""
+    sweep(["fsdp"], [8, 16], cluster=devices, path=tmp_path / "r", **SMALL)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed] == ["1/2 fsdp batch 8", "2/2 fsdp batch 16"]
+
+
+def test_time_left_follows_the_work():
+    """Time left is a constant and a share of the work, fitted to what was measured."""
+    assert seconds_left([], [1.0]) is None
+    assert seconds_left([(1.0, 3.0)], [1.0, 1.0]) == pytest.approx(6.0)
+    assert seconds_left([(1.0, 3.0), (2.0, 5.0)], [10.0]) == pytest.approx(21.0)
+    assert [duration(value) for value in (9.4, 151, 4800)] == ["9 s", "2 min 31 s", "1 h 20 min"]
+
+
+def test_new_files_have_names_of_their_own(devices, tmp_path, monkeypatch):
+    """Without a path each sweep gets a new file in the folder sweeps."""
+    monkeypatch.chdir(tmp_path)
+    first, second = (sweep(["fsdp"], [8], cluster=devices, progress=quiet, **SMALL) for _ in range(2))
+    assert first.path != second.path
+    assert sorted(tmp_path.glob("sweeps/*.jsonl")) == sorted(tmp_path / one.path for one in (first, second))
+    assert Results.load(first.path).rows == first.rows
+
+
+async def test_cancelled_sweep_stops_its_measurement(devices, tmp_path):
+    """Cancelling the task of a sweep ends it although a measurement is running."""
+    request = SweepRequest(strategies=["fsdp"], batch_sizes=[8], embedding=32, layers=1, steps=10_000_000)
+    started = asyncio.Event()
+
+    async def run():
+        async for _ in asweep(request, cluster=devices, path=tmp_path / "r"):
+            started.set()
+
+    task = asyncio.create_task(run())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not (tmp_path / "r").exists()
