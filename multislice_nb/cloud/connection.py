@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,7 @@ def close_all() -> None:
 def _running_emulator() -> EmulatorAddress:
     from multislice_nb.emulator import daemon
 
-    return daemon.ensure_running()
+    return daemon.ensure_running(owner_pid=os.getpid())
 
 
 def _on_emulator(settings: config.Settings, address: EmulatorAddress) -> Cloud:
