@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.following import Look, follow
-from multislice_nb.magics.session import Session
 from multislice_nb.magics.views import Description, Note, Status, lasted, timeline_text
+from multislice_nb.widgets.session import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ class Actions:
     """
 
     def __init__(self, line: Callable[[], Line], variables: Mapping[str, Any]) -> None:
-        self.session = Session()
+        self.session = current()
         self._line = line
         self._variables = variables
 
@@ -103,7 +103,7 @@ class Actions:
 
     def attach(self, name: str, zone: str | None = None, deadline: float | None = None) -> Cluster:
         """`attach`."""
-        from multislice_nb.cluster.cluster import aattach
+        from multislice_nb.cluster.attaching import aattach
 
         queued_resource = self.session.get(name, zone)
         limits = {} if deadline is None else {"deadline": deadline}
@@ -117,7 +117,7 @@ class Actions:
 
         cluster = follow(lambda report: aattach(queued_resource, report=report, **limits), show)
         line.end(f"Attached in {lasted(seconds[0])}")
-        self.session.attached(cluster)
+        self.session.use(cluster)
         return cluster
 
     def status(self) -> Status:
@@ -128,7 +128,7 @@ class Actions:
     def use(self, name: str) -> Cluster:
         """`use`."""
         cluster = self.session.cluster(name)
-        self.session.attached(cluster)
+        self.session.use(cluster)
         return cluster
 
     def sweep(

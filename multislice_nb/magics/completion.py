@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext
 
     from multislice_nb.magics.arguments import Argument, Subcommand
-    from multislice_nb.magics.session import Session
+    from multislice_nb.widgets.session import Session
 
 __all__ = ["Completion"]
 
@@ -40,7 +40,7 @@ class Completion:
         self._variables = variables
         offer = self.offer
 
-        @context_matcher()  # type: ignore[untyped-decorator] - IPython's own
+        @context_matcher()  # type: ignore[untyped-decorator]
         def multislice_matcher(context: CompletionContext) -> dict[str, Any]:
             found = offer(_logical_line(context.full_text, context.cursor_line, context.cursor_position))
             if found is None:

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
-__all__ = ["INTERVAL", "Line", "is_watched"]
+__all__ = ["INTERVAL", "Line"]
 
 INTERVAL = 0.2
 """Seconds between two updates of one output: a browser that gets more than five a second falls behind."""
-
-
-def is_watched(shell: InteractiveShell) -> bool:
-    """Whether there is a page on which an output can change, and a person before it.
-
-    A front end with a person lets the kernel ask for input; nbclient, papermill and nbconvert do not.
-    """
-    kernel = getattr(shell, "kernel", None)
-    if kernel is None:
-        return False
-    parent: dict[str, Any] = kernel.get_parent("shell") or {}
-    return bool(parent.get("content", {}).get("allow_stdin", False))
 
 
 class Line:
@@ -74,7 +59,7 @@ class Line:
         if self._handle is None:
             if not text:
                 return
-            self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call] - IPython's own
+            self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:
             self._handle.update(bundle, raw=True)
         self._text, self._drawn_at = text, time.monotonic()

@@ -11,8 +11,9 @@ from multislice_nb.magics import parser
 from multislice_nb.magics.actions import Actions
 from multislice_nb.magics.cells import run_cell, variable_name
 from multislice_nb.magics.grammar import CELL
-from multislice_nb.magics.live import Line, is_watched
+from multislice_nb.magics.live import Line
 from multislice_nb.magics.reference import command_help, overview
+from multislice_nb.widgets.watched import is_watched
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

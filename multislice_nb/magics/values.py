@@ -10,7 +10,7 @@ from multislice_nb.errors import AcceleratorTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from multislice_nb.magics.session import Session
+    from multislice_nb.widgets.session import Session
 
 __all__ = ["SOURCES", "Asked"]
 

@@ -1,4 +1,4 @@
-"""What the magics of one notebook have at hand: the connection, the clusters, the last results."""
+"""What the magics and panels of one notebook have at hand: the connection, the clusters, the last results."""
 
 from __future__ import annotations
 
@@ -17,23 +17,31 @@ if TYPE_CHECKING:
     from multislice_nb.cluster import Cluster
     from multislice_nb.experiments import Results
 
-__all__ = ["Session"]
+__all__ = ["Session", "current"]
 
 _FRESH = 2.0
 """Seconds for which the names that completion offers are not asked for again."""
 
 
+_sessions: list[Session] = []
+
+
+def current() -> Session:
+    """The session of this process, since a kernel has one notebook."""
+    if not _sessions:
+        _sessions.append(Session())
+    return _sessions[0]
+
+
 class Session:
-    """State of the magics.
+    """State that magics and panels share.
 
     Attributes:
-        current: Name of the cluster that cells run on; None for the one attached last.
         results: Of the last sweep.
         names: Queued resources as last listed, for completion.
     """
 
     def __init__(self) -> None:
-        self.current: str | None = None
         self.results: Results | None = None
         self.names: tuple[str, ...] = ()
         self._cloud: Cloud | None = None
@@ -87,31 +95,26 @@ class Session:
         gone = set(names)
         self.names = tuple(name for name in self.names if name not in gone)
 
-    def attached(self, cluster: Cluster) -> None:
-        """A cluster was attached: cells run on it from now on."""
-        self.current = cluster.name
+    def use(self, cluster: Cluster) -> None:
+        """Cells run on it from now on."""
+        from multislice_nb.cluster import registry
+
+        registry.add(cluster)
         self._attached = [cluster.name, *(name for name in self._attached if name != cluster.name)]
 
     def cluster(self, name: str | None = None) -> Cluster:
-        """An attached cluster by name, or the current one.
+        """An attached cluster by name, or the one attached or chosen last.
 
         Raises:
             ClusterError: There is none, or not that one.
         """
         from multislice_nb.cluster import attached
 
-        if name is not None:
-            return attached(name)
-        if self.current is not None:
-            try:
-                return attached(self.current)
-            except ClusterError:
-                self.current = None
-        return attached()
+        return attached(name)
 
     def clusters(self) -> tuple[Cluster, ...]:
         """Those that are attached, the current one first."""
-        if "multislice_nb.cluster.cluster" not in sys.modules:
+        if "multislice_nb.cluster.registry" not in sys.modules:
             return ()
         found: dict[str, Cluster] = {}
         for name in (None, *self._attached):

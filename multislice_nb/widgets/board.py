@@ -1,0 +1,111 @@
+"""The widget of the control panel: a head, tabs, and what became of what was done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets as widgets
+
+from multislice_nb.widgets.loop import KernelLoop
+from multislice_nb.widgets.outcome import Desk
+from multislice_nb.widgets.poller import poller_of
+from multislice_nb.widgets.resources import Resources
+from multislice_nb.widgets.style import CSS
+from multislice_nb.widgets.tables import head_html
+from multislice_nb.widgets.workers import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from multislice_nb.cloud import Cloud
+    from multislice_nb.widgets.session import Session
+    from multislice_nb.widgets.snapshot import Snapshot
+
+__all__ = ["Board"]
+
+
+class Board:
+    """Everything that is on the page.
+
+    Args:
+        session: What it shows.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._poller = poller_of(session)
+        self.loop = KernelLoop()
+        self.desk = Desk(self.loop, self._poller.hurry)
+        self.head = widgets.HTML()
+        self.connect = widgets.Button(
+            description="Connect",
+            icon="plug",
+            button_style="primary",
+            layout=widgets.Layout(display="none", width="auto"),
+        )
+        self.connect.tooltip = "Connect to the configured project, or to the emulator on this machine"
+        self.connect.on_click(lambda _: self._connect())
+        self.resources = Resources(session, self.desk)
+        self.workers = Workers(session)
+        self.tabs = widgets.Tab(
+            children=[self.resources.view, self.workers.view], titles=["Queued resources", "Workers"]
+        )
+        self.view = widgets.VBox(
+            [
+                widgets.HTML(CSS, layout=widgets.Layout(display="none")),
+                self.head,
+                self.connect,
+                self.tabs,
+                self.desk.view,
+            ],
+            layout=widgets.Layout(max_width="1100px"),
+        )
+        # From 0 on the front end counts the views: the poller works for those that are shown.
+        self.view._view_count = 0  # noqa: SLF001 - ipywidgets' own name for what is public there
+        self.view.observe(self._shown, "_view_count")
+        self.show(self._poller.last)
+
+    def show(self, snapshot: Snapshot | None) -> None:
+        """Draw a snapshot."""
+        self.head.value = head_html(snapshot)
+        connected = self._session.cloud is not None
+        self.connect.layout.display = "none" if connected else None
+        if snapshot is not None:
+            self.resources.show(snapshot)
+            self.workers.show(snapshot)
+
+    def mimebundle(self) -> dict[str, Any]:
+        """What IPython displays."""
+        found = self.view._repr_mimebundle_()
+        return {key: value for key, value in found.items() if key.startswith("application/")}
+
+    def close(self) -> None:
+        """Take it off the page."""
+        self._poller.unsubscribe(self)
+        self.view.close()
+
+    def _shown(self, change: Any) -> None:
+        if change["new"]:
+            self._poller.subscribe(self, self.loop, self.show)
+        else:
+            self._poller.unsubscribe(self)
+
+    def _connect(self) -> None:
+        session = self._session
+
+        async def work(_: Callable[[str], None]) -> Cloud:
+            return await asyncio.to_thread(session.connect)
+
+        self.connect.disabled = True
+        self.desk.start(
+            "Connecting",
+            work,
+            done=lambda cloud: str(cloud).splitlines()[0],
+            magic="%multislice connect",
+            after=self._connected,
+        )
+
+    def _connected(self) -> None:
+        self.connect.disabled = False
+        self.show(self._poller.last)

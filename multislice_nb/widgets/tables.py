@@ -1,0 +1,190 @@
+"""Queued resources, slices and workers as HTML and as text, from the same snapshot; everything escaped."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from multislice_nb.cloud.display import text_table
+from multislice_nb.cloud.times import short
+from multislice_nb.widgets.style import CSS, look_of, state_html, state_mark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from multislice_nb.cloud import NodeStatus, QueuedResourceStatus, StateChange
+    from multislice_nb.widgets.snapshot import ClusterLook, Snapshot
+
+__all__ = ["head_html", "nodes_html", "resources_html", "static_html", "static_text", "workers_html"]
+
+_COLUMNS = ("State", "Name", "Slices", "Chips", "Workers", "Capacity", "Zone", "For", "Notice")
+_NUMBERS = {"Chips", "Workers"}
+
+
+def head_html(snapshot: Snapshot | None) -> str:
+    """The connection, and when it was last looked at."""
+    if snapshot is None:
+        return '<div class="msnb msnb-head"><span>Looking…</span></div>'
+    where = html.escape(snapshot.connection or "Not connected.")
+    at = snapshot.at.astimezone().strftime("%H:%M:%S")
+    problem = (
+        f'<div class="msnb-fault" role="alert">{html.escape(snapshot.problem)}</div>'
+        if snapshot.problem
+        else ""
+    )
+    return (
+        f'<div class="msnb"><div class="msnb-head"><span>{where}</span>'
+        f'<span class="msnb-muted">{at}</span></div>{problem}</div>'
+    )
+
+
+def resources_html(snapshot: Snapshot, chosen: str | None = None) -> str:
+    """A table of queued resources."""
+    if not snapshot.queued_resources:
+        what = "No queued resources." if snapshot.connection else "Connect to see queued resources."
+        return f'<div class="msnb msnb-empty">{what}</div>'
+    rows = [
+        (status.name == chosen, [state_html(status.state), *map(html.escape, _cells(status, snapshot))])
+        for status in snapshot.queued_resources
+    ]
+    return _table("Queued resources", _COLUMNS, rows)
+
+
+def _cells(status: QueuedResourceStatus, snapshot: Snapshot) -> list[str]:
+    seconds = status.time_in_state()
+    return [
+        status.name,
+        status.shape,
+        str(status.chips or ""),
+        str(status.workers or ""),
+        status.capacity,
+        status.zone,
+        "" if seconds is None else short(seconds),
+        " · ".join(_notices(status, snapshot.nodes.get(status.name, ()))),
+    ]
+
+
+def _notices(status: QueuedResourceStatus, nodes: Sequence[NodeStatus]) -> Iterable[str]:
+    if status.error:
+        yield status.error
+    if status.is_dead:
+        yield "holds its name and quota until it is deleted"
+    if status.state_initiator == "SERVICE" and status.state in {"SUSPENDING", "SUSPENDED"}:
+        yield "by the service"
+    for node in nodes:
+        if node.maintenance:
+            yield f"{node.node_id}: {node.maintenance}"
+        elif status.is_active and not node.is_ready:
+            yield f"{node.node_id} is {node.state}"
+
+
+def nodes_html(nodes: Sequence[NodeStatus], timeline: Sequence[StateChange]) -> str:
+    """The slices of one queued resource, and how it came to where it is."""
+    steps = " → ".join(state_html(change.state, title=change.at.isoformat()) for change in timeline)
+    path = f'<p class="msnb-muted" style="margin:4px 0">{steps}</p>' if steps else ""
+    if not nodes:
+        return f'<div class="msnb">{path}</div>'
+    rows = [
+        (
+            False,
+            [
+                state_html(node.state),
+                html.escape(node.node_id),
+                str(node.slice_id),
+                html.escape(node.accelerator_type),
+                html.escape("" if node.health == "HEALTH_UNSPECIFIED" else node.health),
+                str(len(node.endpoints)),
+                html.escape(_addresses(node)),
+            ],
+        )
+        for node in nodes
+    ]
+    columns = ("State", "Node", "Slice", "Type", "Health", "Workers", "Addresses")
+    return f'<div class="msnb">{path}</div>{_table("Slices", columns, rows)}'
+
+
+def _addresses(node: NodeStatus) -> str:
+    first = [endpoint.external_ip or endpoint.ip_address for endpoint in node.endpoints[:2]]
+    more = len(node.endpoints) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")
+
+
+def workers_html(cluster: ClusterLook, *, behind: frozenset[int] = frozenset(), running: bool = False) -> str:
+    """A grid of workers, a line for each slice; readable from four to a thousand.
+
+    Args:
+        cluster: Whose.
+        behind: Ranks that run still when others have ended.
+        running: Whether a cell runs on the cluster.
+    """
+    slices: dict[int, list[str]] = {}
+    counts: dict[str, int] = {}
+    per_slice = max((worker.worker_id for worker in cluster.workers), default=0) + 1
+    size = 16 if len(cluster.workers) <= 64 else 11 if len(cluster.workers) <= 512 else 8
+    for worker in cluster.workers:
+        state = worker.state
+        if state == "ready" and running:
+            state = "behind" if worker.rank in behind else "running"
+        counts[state] = counts.get(state, 0) + 1
+        look = look_of(state)
+        title = html.escape(f"{worker.name}: {state} · {worker.node_id} · {worker.address}")
+        slices.setdefault(worker.slice_id, []).append(
+            f'<svg class="msnb-{look.tone}" viewBox="0 0 12 12" width="{size}" height="{size}" role="img" '
+            f'aria-label="{title}"><title>{title}</title>{look.shape}</svg>'
+        )
+    legend = " &nbsp; ".join(f"{state_html(state)} {count}" for state, count in counts.items())
+    lines = "".join(_slice_html(slice_id, cells, per_slice) for slice_id, cells in slices.items())
+    return (
+        f'<div class="msnb"><p><b>{html.escape(cluster.name)}</b> '
+        f'<span class="msnb-muted">{html.escape(cluster.summary)}</span></p>'
+        f'<p style="margin:4px 0">{legend}</p>'
+        f'<div class="msnb-scroll msnb-grid" role="group" aria-label="Workers of {html.escape(cluster.name)}">{lines}</div></div>'
+    )
+
+
+def _slice_html(slice_id: int, cells: Sequence[str], per_slice: int) -> str:
+    first = slice_id * per_slice
+    ranks = f"{first}" if len(cells) == 1 else f"{first}–{first + len(cells) - 1}"
+    return (
+        f'<div class="msnb-slice"><span>slice {slice_id} · {ranks}</span>'
+        f'<div class="msnb-cells">{"".join(cells)}</div></div>'
+    )
+
+
+def _table(caption: str, columns: Sequence[str], rows: Iterable[tuple[bool, Sequence[str]]]) -> str:
+    head = "".join(f'<th scope="col"{_kind(column)}>{html.escape(column)}</th>' for column in columns)
+    body = "".join(
+        f"<tr{' class=msnb-chosen' if chosen else ''}>"
+        + "".join(f"<td{_kind(column)}>{cell}</td>" for column, cell in zip(columns, cells, strict=True))
+        + "</tr>"
+        for chosen, cells in rows
+    )
+    return (
+        f'<div class="msnb msnb-scroll"><table class="msnb-table" aria-label="{html.escape(caption)}">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _kind(column: str) -> str:
+    if column in _NUMBERS:
+        return ' class="msnb-number"'
+    return ' class="msnb-wide"' if column == "Notice" else ""
+
+
+def static_html(snapshot: Snapshot) -> str:
+    """The panel where nothing can move: in a page, a saved notebook, an e-mail."""
+    clusters = "".join(workers_html(cluster) for cluster in snapshot.clusters)
+    return f"{CSS}{head_html(snapshot)}{resources_html(snapshot)}{clusters}"
+
+
+def static_text(snapshot: Snapshot) -> str:
+    """The panel in a terminal."""
+    lines = [snapshot.connection or "Not connected. Connect with %multislice connect."]
+    if snapshot.problem:
+        lines.append(snapshot.problem)
+    if snapshot.queued_resources:
+        rows = [[state_mark(status.state), *_cells(status, snapshot)] for status in snapshot.queued_resources]
+        lines.append(text_table([column.upper() for column in _COLUMNS], rows))
+    elif snapshot.connection:
+        lines.append("No queued resources.")
+    return "\n".join([*lines, *(f"{one.name}: {one.summary}" for one in snapshot.clusters)])
