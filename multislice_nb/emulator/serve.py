@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import secrets
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -127,6 +128,9 @@ async def _run(home: Path, emulator_id: str, scratch: Path) -> None:
         await metadata.stop()
         await runner.cleanup()
         await grpc_server.stop(0.1)
+        # The reaper does this too; but it may be the reaper that was killed.
+        for folder in (scratch, machine.vms):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(home: Path, emulator_id: str, scratch: Path) -> None:

@@ -1,0 +1,165 @@
+"""The daemon starts once, recovers, idles out, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from multislice_nb import errors
+from multislice_nb.emulator import daemon, processes
+from multislice_nb.emulator.address import EmulatorAddress, address_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from conftest import Emulated
+
+START = "from multislice_nb.emulator import daemon; print(daemon.ensure_running().pid)"
+
+
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state folder of this test's own."""
+    monkeypatch.setenv("MULTISLICE_NB_HOME", str(tmp_path))
+    yield tmp_path / "emulator"
+    daemon.stop()
+
+
+def test_two_processes_that_start_it_at_once_get_the_same_one(own_home: Path) -> None:
+    """A lock makes the second starter find the first one's daemon."""
+    starters = [subprocess.Popen([sys.executable, "-c", START], stdout=subprocess.PIPE) for _ in range(4)]
+    assert len({starter.communicate(timeout=60)[0] for starter in starters}) == 1
+
+
+def test_secrets_are_readable_by_their_user_alone(own_home: Path) -> None:
+    """Token and private key are 0600 and their folders 0700."""
+    address = daemon.ensure_running()
+    for secret in (address_file(own_home), address.ssh_key, own_home / "daemon.log"):
+        assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    for folder in (own_home, own_home / "ssh", own_home / "vms"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert address.token not in repr(address)
+    assert address.token not in (own_home / "daemon.log").read_text()
+
+
+def test_a_stale_address_is_not_believed(own_home: Path) -> None:
+    """A daemon.json whose process id now belongs to another process does not stop a new start."""
+    address = daemon.ensure_running()
+    daemon.stop()
+    stale = EmulatorAddress(**{**vars(address), "pid": os.getpid()})
+    stale.write()
+    assert daemon.status() is None
+    assert daemon.ensure_running().pid not in {os.getpid(), address.pid}
+
+
+def test_a_failed_start_shows_the_log(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says why the daemon did not start."""
+    own_home.mkdir(mode=0o700)
+    (own_home / "bin").write_text("in the way")
+    with pytest.raises(errors.EmulatorError, match="FileExistsError|NotADirectoryError"):
+        daemon.ensure_running()
+
+
+def test_an_unused_daemon_ends_itself(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an owner and without a call it ends after its idle time, and takes its address file along."""
+    monkeypatch.setenv("MULTISLICE_NB_EMULATOR_IDLE", "0.2")
+    address = daemon.ensure_running()
+    psutil.wait_procs([p for p in (_process(address.pid), _process(address.reaper_pid)) if p], timeout=20)
+    assert not address_file(own_home).exists()
+    assert daemon.status() is None
+
+
+def test_an_owner_keeps_it_alive_until_the_owner_is_killed(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon notices that the kernel that owned it was killed, and ends."""
+    monkeypatch.setenv("MULTISLICE_NB_EMULATOR_IDLE", "0.2")
+    code = (
+        "import os, time; from multislice_nb.emulator import daemon;"
+        "print(daemon.ensure_running(owner_pid=os.getpid()).pid, flush=True); time.sleep(60)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    pid = int(owner.stdout.readline())
+    running = psutil.Process(pid)
+    with pytest.raises(psutil.TimeoutExpired):
+        running.wait(timeout=1.5)
+    owner.kill()
+    owner.communicate()
+    running.wait(timeout=20)
+
+
+def test_killing_the_daemon_leaves_no_process_of_its_workers(own_home: Path) -> None:
+    """After SIGKILL even a daemonized process that shed its environment is gone, and the next start is clean."""
+    from conftest import PARENT, Emulated
+
+    emulated = Emulated(daemon.ensure_running())
+    emulated.active("kept", accelerator_type="v4-8")
+    emulated.ssh("kept-0", "setsid sleep 301 >/dev/null 2>&1 & env -i setsid sleep 302 >/dev/null 2>&1 &")
+    sleepers = emulated.until(lambda: _sleepers(("301", "302")))
+    os.kill(emulated.address.pid, signal.SIGKILL)
+    gone, alive = psutil.wait_procs(sleepers, timeout=10)
+    assert len(gone) >= 2
+    assert not alive
+    again = Emulated(daemon.ensure_running())
+    assert again.address.pid != emulated.address.pid
+    assert again.rest("GET", f"/v2/{PARENT}/queuedResources").body == {}
+
+
+def test_killing_the_reaper_ends_the_daemon_and_its_workers(own_home: Path) -> None:
+    """The daemon does not outlive the process that cleans up after it."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux tells a process that its parent ended")
+    from conftest import Emulated
+
+    emulated = Emulated(daemon.ensure_running())
+    emulated.active("kept")
+    emulated.ssh("kept-0", "setsid sleep 303 >/dev/null 2>&1 &")
+    sleepers = emulated.until(lambda: _sleepers(("303",)))
+    watched = [*sleepers, psutil.Process(emulated.address.pid)]
+    os.kill(emulated.address.reaper_pid, signal.SIGKILL)
+    assert not psutil.wait_procs(watched, timeout=15)[1]
+
+
+def test_stopping_ends_every_process_and_removes_the_disks(own_home: Path) -> None:
+    """After stop() no process carries the mark of a worker and no VM folder is left."""
+    from conftest import Emulated
+
+    emulated = Emulated(daemon.ensure_running())
+    emulated.active("kept", 2)
+    emulated.ssh("kept-1", "setsid python3 -c 'import time; time.sleep(300)' >/dev/null 2>&1 &")
+    mark = emulated.ssh("kept-1", f"echo ${processes.MARK}").stdout.decode().split("/")[0]
+    assert processes.find([mark])
+    assert daemon.stop()
+    assert not processes.find([mark])
+    assert not (own_home / "vms").exists()
+    assert not daemon.stop()
+
+
+def test_the_state_survives_no_restart(own_home: Path) -> None:
+    """daemon.json of a stopped emulator is gone, so that nobody waits for it."""
+    daemon.ensure_running()
+    assert json.loads(address_file(own_home).read_text())["host"] == "127.0.0.1"
+    daemon.stop()
+    assert not address_file(own_home).exists()
+
+
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.Error:
+        return None
+
+
+def _sleepers(seconds: tuple[str, ...]) -> list[psutil.Process]:
+    found = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] in [["sleep", s] for s in seconds]]
+    return found if len(found) >= len(seconds) else []
