@@ -13,7 +13,7 @@ from multislice_nb.experiments.progress import SweepProgress, describe, seconds_
 from multislice_nb.experiments.rows import Place, failed_row, key_of, row_of, slowest, spread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from multislice_nb.experiments.configuration import Configuration
     from multislice_nb.experiments.gang import Gang
@@ -73,7 +73,7 @@ class Run:
             memory_limit=request.memory_limit or limit,
         )
 
-    async def progress(self, results: Results) -> AsyncIterator[SweepProgress]:
+    async def progress(self, results: Results) -> AsyncGenerator[SweepProgress, None]:
         """Measure what is not in the file yet, and say how far it is before the first and after each.
 
         Raises:

@@ -7,7 +7,7 @@ no start of JAX. What is in the file is not measured again: a sweep that was sto
 from __future__ import annotations
 
 import datetime as dt
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from multislice_nb.experiments.running import Run
 from multislice_nb.experiments.training import Options
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from multislice_nb.experiments.gang import Gang
     from multislice_nb.experiments.progress import SweepProgress
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 async def asweep(
     request: SweepRequest, *, cluster: Gang | None = None, path: Path | str | None = None
-) -> AsyncIterator[SweepProgress]:
+) -> AsyncGenerator[SweepProgress, None]:
     """The sweep as an asynchronous generator: how far it is, before the first measurement and after each.
 
     Closing it stops the sweep; what was measured is in the file.
@@ -49,8 +49,9 @@ async def asweep(
     gang = _attached() if cluster is None else cluster
     run = await Run.begin(request, gang)
     results = _open(path, gang)
-    async for progress in run.progress(results):
-        yield progress
+    async with aclosing(run.progress(results)) as steps:
+        async for progress in steps:
+            yield progress
 
 
 def sweep(

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -15,8 +16,13 @@ from multislice_nb.experiments.training import Options, arguments, initializer, 
 from multislice_nb.experiments.workload import MLP
 from multislice_nb.sharding import Parallelism, make_mesh
 
+if TYPE_CHECKING:
+    from multislice_nb.experiments.workload import Workload
 
-def trained(workload, parallelism: Parallelism, options: Options, steps: int, batch: int):
+
+def trained(
+    workload: Workload, parallelism: Parallelism, options: Options, steps: int, batch: int
+) -> tuple[list[float], list[np.ndarray]]:
     """Losses, and how far each parameter moved, on as many devices as the parallelism has."""
     mesh = make_mesh(parallelism, jax.devices()[: parallelism.device_count])
     state, data = initializer(workload, mesh, batch, options)(jax.random.key(7))
@@ -30,7 +36,9 @@ def trained(workload, parallelism: Parallelism, options: Options, steps: int, ba
     return losses, [after - before for before, after in zip(begun, ended, strict=True)]
 
 
-def shard_shapes(workload, parallelism: Parallelism, batch: int):
+def shard_shapes(
+    workload: Workload, parallelism: Parallelism, batch: int
+) -> tuple[list[tuple[int, ...]], int]:
     """The shapes that one device holds of the parameters and the batch, and the number of arrays made."""
     before = len(jax.live_arrays())
     shapes = arguments(workload, make_mesh(parallelism), batch)
@@ -38,13 +46,18 @@ def shard_shapes(workload, parallelism: Parallelism, batch: int):
     return local, len(jax.live_arrays()) - before
 
 
-def dot_flops(workload, parallelism: Parallelism, batch: int, options: Options) -> tuple[float, float]:
+def dot_flops(
+    workload: Workload, parallelism: Parallelism, batch: int, options: Options
+) -> tuple[float, float]:
     """FLOPs of a device: of the matrix products in the compiled program's text, and of its cost analysis."""
     mesh = make_mesh(parallelism)
     compiled = train_step(workload, mesh, options).lower(*arguments(workload, mesh, batch, options)).compile()
     shape = re.compile(r"%?([\w.-]+) = \w+\[([\d,]*)\]")
     shapes, total = {}, 0.0
-    for line in compiled.as_text().splitlines():
+    text, costs = compiled.as_text(), compiled.cost_analysis()
+    assert text
+    assert costs
+    for line in text.splitlines():
         found = shape.search(line)
         if not found:
             continue
@@ -54,7 +67,7 @@ def dot_flops(workload, parallelism: Parallelism, batch: int, options: Options) 
         if dot:
             contracted = [shapes[dot[1]][int(axis)] for axis in dot[2].split(",")]
             total += 2 * math.prod(sizes) * math.prod(contracted)
-    return total, compiled.cost_analysis()["flops"]
+    return total, costs["flops"]
 
 
 def donated() -> tuple[bool, bool]:

@@ -13,7 +13,7 @@ from multislice_nb.errors import CellTimeoutError, InvalidRequestError, WorkerEr
 from multislice_nb.experiments import LocalCluster
 
 
-def test_worker_lives_on_between_calls(devices):
+def test_worker_lives_on_between_calls(devices: LocalCluster) -> None:
     """Two calls run in the same process, which is not this one, and sees the devices asked for."""
     first, second = devices.call("on_devices:process"), devices.call("on_devices:process")
     assert first == second
@@ -24,7 +24,7 @@ def test_worker_lives_on_between_calls(devices):
     assert not survey["emulated"]
 
 
-def test_exception_in_the_worker_is_the_cause():
+def test_exception_in_the_worker_is_the_cause() -> None:
     """What the function raised is the cause of the error, and the worker lives on."""
     with LocalCluster(1) as cluster:
         pid = cluster.call("on_devices:process")
@@ -34,7 +34,7 @@ def test_exception_in_the_worker_is_the_cause():
         assert cluster.call("on_devices:process") == pid
 
 
-def test_lost_and_stuck_workers_are_replaced():
+def test_lost_and_stuck_workers_are_replaced() -> None:
     """A worker that dies or runs past its deadline is named, and the next call has a new one; none is left."""
     with LocalCluster(1) as cluster:
         [first] = cluster.call("on_devices:process")
@@ -50,13 +50,13 @@ def test_lost_and_stuck_workers_are_replaced():
     assert not any(psutil.pid_exists(pid) for pid in (first, second, third))
 
 
-def test_no_devices_is_refused():
+def test_no_devices_is_refused() -> None:
     """A cluster without devices is refused."""
     with pytest.raises(InvalidRequestError):
         LocalCluster(0)
 
 
-def test_package_brings_nothing_heavy():
+def test_package_brings_nothing_heavy() -> None:
     """Importing the package alone imports no jax, pandas, scipy or matplotlib."""
     code = (
         "import multislice_nb.experiments, sys;"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -11,14 +12,17 @@ from hypothesis import strategies as st
 from multislice_nb.errors import ExperimentError
 from multislice_nb.experiments import Results
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def row(key, status="ok", **more):
+
+def row(key: str, status: str = "ok", **more: Any) -> dict[str, Any]:
     """A small row."""
     times = {"step_seconds": 0.5, "spread": 0.01, "tflops_per_chip": 1.5} if status == "ok" else {}
     return {"key": key, "strategy": "fsdp", "batch_per_device": 8, "status": status, **times, **more}
 
 
-def test_half_written_last_line_is_reported_and_the_rest_kept(tmp_path):
+def test_half_written_last_line_is_reported_and_the_rest_kept(tmp_path: Path) -> None:
     """A line cut short costs only itself, and the next row does not stick to it."""
     path = tmp_path / "rows.jsonl"
     results = Results(path)
@@ -34,7 +38,7 @@ def test_half_written_last_line_is_reported_and_the_rest_kept(tmp_path):
 
 
 @given(cut=st.integers(0, 400))
-def test_any_cut_keeps_all_whole_lines(tmp_path_factory, cut):
+def test_any_cut_keeps_all_whole_lines(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     """Wherever a file ends, the lines before are read and a row added then is read too."""
     path = tmp_path_factory.mktemp("cut") / "rows.jsonl"
     results = Results(path)
@@ -49,7 +53,7 @@ def test_any_cut_keeps_all_whole_lines(tmp_path_factory, cut):
     assert [one["key"] for one in Results.load(path).rows] == [one["key"] for one in loaded.rows]
 
 
-def test_lines_that_are_no_rows_are_reported(tmp_path):
+def test_lines_that_are_no_rows_are_reported(tmp_path: Path) -> None:
     """JSON that is not a row, and text that is not JSON, are named by line."""
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(["[1]", "7", '{"status": "ok"}', "junk", json.dumps(row("a")), ""]))
@@ -63,7 +67,7 @@ def test_lines_that_are_no_rows_are_reported(tmp_path):
     ]
 
 
-def test_second_try_replaces_the_first(tmp_path):
+def test_second_try_replaces_the_first(tmp_path: Path) -> None:
     """Of a measurement that was tried twice the last try counts, and the file has both."""
     results = Results(tmp_path / "r")
     results.append(row("a", "lost"))
@@ -74,13 +78,13 @@ def test_second_try_replaces_the_first(tmp_path):
     assert len((tmp_path / "r").read_text().splitlines()) == 2
 
 
-def test_missing_file_says_what_to_do(tmp_path):
+def test_missing_file_says_what_to_do(tmp_path: Path) -> None:
     """A file that is not there is an error with its path."""
     with pytest.raises(ExperimentError, match=r"none\.jsonl"):
         Results.load(tmp_path / "none.jsonl")
 
 
-def test_markup_in_a_file_is_shown_as_text(tmp_path):
+def test_markup_in_a_file_is_shown_as_text(tmp_path: Path) -> None:
     """Text of a results file is escaped in HTML, in cells, summary and problems."""
     path = tmp_path / "<b>r"
     results = Results(path)
@@ -93,7 +97,7 @@ def test_markup_in_a_file_is_shown_as_text(tmp_path):
     assert "&lt;script&gt;" in markup
 
 
-def test_forms_of_no_rows_and_of_failures(tmp_path):
+def test_forms_of_no_rows_and_of_failures(tmp_path: Path) -> None:
     """Nothing measured yet, and rows without times, have readable forms."""
     results = Results(tmp_path / "r")
     assert "No measurements yet" in str(results)

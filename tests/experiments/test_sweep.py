@@ -8,6 +8,8 @@ import os
 import signal
 import statistics
 import threading
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,15 +17,29 @@ from multislice_nb.errors import ExperimentError, InvalidRequestError, Paralleli
 from multislice_nb.experiments import Results, SweepRequest, asweep, sweep
 from multislice_nb.experiments.progress import duration, seconds_left
 
-SMALL = {"embedding": 32, "layers": 1, "steps": 3}
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from multislice_nb.experiments import LocalCluster, SweepProgress
+    from multislice_nb.experiments.gang import Gang
+
+SMALL: dict[str, Any] = {"embedding": 32, "layers": 1, "steps": 3}
 STRATEGIES = ["fsdp", "tensor", "4-way FSDP + 2-way tensor"]
 
 
-def quiet(_progress):
+def quiet(_progress: SweepProgress) -> None:
     """Show nothing."""
 
 
-def lines(path):
+def measured(
+    cluster: Gang, path: Path | None, strategies: list[str], batch_sizes: list[Any], **more: Any
+) -> Results:
+    """A quick sweep."""
+    return sweep(strategies, batch_sizes, cluster=cluster, path=path, **{**SMALL, "progress": quiet, **more})
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
     """The rows of a file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -33,18 +49,20 @@ class Failing:
 
     node_count, accelerator_type, name = 1, None, "failing"
 
-    def __init__(self, devices, errors):
+    def __init__(self, devices: LocalCluster, errors: Sequence[Exception | None]) -> None:
         self.devices, self.errors, self.restarts = devices, list(errors), 0
 
-    async def acall(self, function, *args, **kwargs):
+    async def acall(
+        self, function: str, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> list[Any]:
         """Fail, or pass it on."""
         if function.endswith(":measure") and self.errors:
             error = self.errors.pop(0)
             if error:
                 raise error
-        return await self.devices.acall(function, *args, **kwargs)
+        return await self.devices.acall(function, *args, timeout=timeout, **kwargs)
 
-    async def arestart(self):
+    async def arestart(self) -> None:
         """Count it."""
         self.restarts += 1
 
@@ -52,22 +70,24 @@ class Failing:
 class Slow(Failing):
     """The same workers, whose second measurement never ends by itself."""
 
-    def __init__(self, devices):
+    def __init__(self, devices: LocalCluster) -> None:
         super().__init__(devices, [])
         self.calls = 0
 
-    async def acall(self, function, *args, **kwargs):
+    async def acall(
+        self, function: str, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> list[Any]:
         """Pass it on, but for the second measurement."""
         self.calls += function.endswith(":measure")
         if self.calls == 2:
             return await self.devices.acall("on_devices:sleep", 600)
-        return await super().acall(function, *args, **kwargs)
+        return await super().acall(function, *args, timeout=timeout, **kwargs)
 
 
-def test_every_combination_is_one_row(devices, tmp_path):
+def test_every_combination_is_one_row(devices: LocalCluster, tmp_path: Path) -> None:
     """Each strategy and batch size is measured once, and its row follows from its step times."""
     path = tmp_path / "new" / "rows.jsonl"
-    results = sweep(STRATEGIES, [8, 16], cluster=devices, path=path, progress=quiet, **SMALL)
+    results = measured(devices, path, STRATEGIES, [8, 16])
     rows = lines(path)
     assert results.rows == rows
     assert {(row["strategy"], row["batch_per_device"]) for row in rows} == {
@@ -87,34 +107,25 @@ def test_every_combination_is_one_row(devices, tmp_path):
     assert list(results.frame["strategy"]) == [row["strategy"] for row in rows]
 
 
-def test_cheapest_of_every_strategy_comes_first(devices, tmp_path):
+def test_cheapest_of_every_strategy_comes_first(devices: LocalCluster, tmp_path: Path) -> None:
     """All strategies are tried at the smallest batch before any at a larger one."""
-    results = sweep(
-        ["tensor", "fsdp"], [16, 8], cluster=devices, path=tmp_path / "r", progress=quiet, **SMALL
-    )
+    results = measured(devices, tmp_path / "r", ["tensor", "fsdp"], [16, 8])
     assert [row["batch_per_device"] for row in results.rows] == [8, 8, 16, 16]
 
 
-def test_two_names_of_one_strategy_are_measured_once(devices, tmp_path):
+def test_two_names_of_one_strategy_are_measured_once(devices: LocalCluster, tmp_path: Path) -> None:
     """The same degrees under two names are one configuration."""
-    results = sweep(
-        ["fsdp", "8-way FSDP"], [8], cluster=devices, path=tmp_path / "r", progress=quiet, **SMALL
-    )
+    results = measured(devices, tmp_path / "r", ["fsdp", "8-way FSDP"], [8])
     assert [row["strategy"] for row in results.rows] == ["fsdp"]
 
 
-def test_out_of_memory_is_a_row_and_larger_batches_are_not_tried(devices, tmp_path):
+def test_out_of_memory_is_a_row_and_larger_batches_are_not_tried(
+    devices: LocalCluster, tmp_path: Path
+) -> None:
     """A batch over the memory limit is recorded, larger ones are skipped, other strategies go on."""
     limit = 8 * 1_000_000
-    results = sweep(
-        ["fsdp", "tensor"],
-        [8, 40_000, 80_000],
-        cluster=devices,
-        path=tmp_path / "r",
-        progress=quiet,
-        memory_limit=limit,
-        **SMALL,
-    )
+    batches = [8, 40_000, 80_000]
+    results = measured(devices, tmp_path / "r", ["fsdp", "tensor"], batches, memory_limit=limit)
     ends = {(row["strategy"], row["batch_per_device"]): row for row in results.rows}
     for strategy in ("fsdp", "tensor"):
         assert ends[strategy, 8]["status"] == "ok"
@@ -124,26 +135,25 @@ def test_out_of_memory_is_a_row_and_larger_batches_are_not_tried(devices, tmp_pa
         assert "40000" in ends[strategy, 80_000]["message"]
 
 
-def test_same_call_again_measures_nothing(devices, tmp_path):
+def test_same_call_again_measures_nothing(devices: LocalCluster, tmp_path: Path) -> None:
     """A finished sweep with the same path leaves its file as it is."""
     path = tmp_path / "r"
-    sweep(["fsdp"], [8, 16], cluster=devices, path=path, progress=quiet, **SMALL)
+    measured(devices, path, ["fsdp"], [8, 16])
     before = path.read_bytes()
-    seen = []
-    sweep(["fsdp"], [8, 16], cluster=devices, path=path, progress=seen.append, **SMALL)
+    seen: list[SweepProgress] = []
+    measured(devices, path, ["fsdp"], [8, 16], progress=seen.append)
     assert path.read_bytes() == before
     assert [(one.done, one.total) for one in seen] == [(2, 2)]
 
 
-async def test_closed_sweep_goes_on_where_it_was(devices, tmp_path):
+async def test_closed_sweep_goes_on_where_it_was(devices: LocalCluster, tmp_path: Path) -> None:
     """After a sweep is stopped between two rows, none is lost and none is there twice."""
     path = tmp_path / "r"
     request = SweepRequest(strategies=["fsdp", "tensor"], batch_sizes=[8, 16], **SMALL)
-    begun = asweep(request, cluster=devices, path=path)
-    async for progress in begun:
-        if progress.done == 2:
-            break
-    await begun.aclose()
+    async with aclosing(asweep(request, cluster=devices, path=path)) as begun:
+        async for progress in begun:
+            if progress.done == 2:
+                break
     assert len(lines(path)) == 2
     counts = [progress.done async for progress in asweep(request, cluster=devices, path=path)]
     assert counts == [2, 3, 4]
@@ -151,90 +161,91 @@ async def test_closed_sweep_goes_on_where_it_was(devices, tmp_path):
     assert len(keys) == len(set(keys)) == 4
 
 
-def test_interrupt_while_measuring_keeps_the_rows(devices, tmp_path):
+def test_interrupt_while_measuring_keeps_the_rows(devices: LocalCluster, tmp_path: Path) -> None:
     """Ctrl-C in the middle of a measurement raises, keeps what is measured, and the workers stay usable."""
     path = tmp_path / "r"
 
-    def interrupt_second(progress):
+    def interrupt_second(progress: SweepProgress) -> None:
         if progress.done == 1:
             threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
 
     gang = Slow(devices)
     with pytest.raises(KeyboardInterrupt) as stop:
-        sweep(["fsdp"], [8, 16], cluster=gang, path=path, progress=interrupt_second, **SMALL)
+        measured(gang, path, ["fsdp"], [8, 16], progress=interrupt_second)
     assert "1 measurements are kept" in stop.value.__notes__[0]
-    sweep(["fsdp"], [8, 16], cluster=devices, path=path, progress=quiet, **SMALL)
+    measured(devices, path, ["fsdp"], [8, 16])
     assert len(lines(path)) == 2
 
 
-def test_lost_worker_is_a_row_and_is_tried_again(devices, tmp_path):
+def test_lost_worker_is_a_row_and_is_tried_again(devices: LocalCluster, tmp_path: Path) -> None:
     """When a worker is lost the row says so, the workers are started again, and a later run fills the gap."""
     path = tmp_path / "r"
     gang = Failing(devices, [None, WorkerLostError("Rank 3 is gone.")])
-    results = sweep(["fsdp"], [8, 16, 32], cluster=gang, path=path, progress=quiet, **SMALL)
+    results = measured(gang, path, ["fsdp"], [8, 16, 32])
     assert [row["status"] for row in results.rows] == ["ok", "lost", "ok"]
     assert results.rows[1]["message"] == "Rank 3 is gone."
     assert gang.restarts == 1
-    results = sweep(["fsdp"], [8, 16, 32], cluster=gang, path=path, progress=quiet, **SMALL)
+    results = measured(gang, path, ["fsdp"], [8, 16, 32])
     assert [row["status"] for row in results.rows] == ["ok", "ok", "ok"]
     assert len(lines(path)) == 4
 
 
-def test_failure_after_failure_stops_the_sweep(devices, tmp_path):
+def test_failure_after_failure_stops_the_sweep(devices: LocalCluster, tmp_path: Path) -> None:
     """Three failures in a row end the sweep with the last one's message."""
     gang = Failing(devices, [WorkerLostError(f"Rank {rank} is gone.") for rank in range(9)])
     with pytest.raises(ExperimentError, match="Rank 2 is gone"):
-        sweep(["fsdp"], [8, 16, 32, 64], cluster=gang, path=tmp_path / "r", progress=quiet, **SMALL)
+        measured(gang, tmp_path / "r", ["fsdp"], [8, 16, 32, 64])
     assert len(lines(tmp_path / "r")) == 3
 
 
-def test_impossible_requests_leave_no_file(devices, tmp_path):
+def test_impossible_requests_leave_no_file(devices: LocalCluster, tmp_path: Path) -> None:
     """A strategy that does not fit, or no batch size at all, is refused before anything is written."""
     path = tmp_path / "r"
     with pytest.raises(ParallelismError):
-        sweep(["3-way FSDP"], [8], cluster=devices, path=path, progress=quiet, **SMALL)
+        measured(devices, path, ["3-way FSDP"], [8])
     for sizes in ([], [0], [2.5]):
         with pytest.raises(InvalidRequestError):
-            sweep(["fsdp"], sizes, cluster=devices, path=path, progress=quiet, **SMALL)
+            measured(devices, path, ["fsdp"], sizes)
     assert not path.exists()
 
 
-def test_rounds_repeat_until_the_spread_is_small(devices, tmp_path):
+def test_rounds_repeat_until_the_spread_is_small(devices: LocalCluster, tmp_path: Path) -> None:
     """Steps are added round by round until they agree, or until there are enough of them."""
-    fine = sweep(
-        ["fsdp"], [8], cluster=devices, path=tmp_path / "a", progress=quiet, target_spread=9.0, **SMALL
-    )
+    fine = measured(devices, tmp_path / "a", ["fsdp"], [8], target_spread=9.0)
     assert fine.rows[0]["rounds"] == 1
     strict = {"target_spread": 1e-9, "max_steps": 10}
-    never = sweep(["fsdp"], [8], cluster=devices, path=tmp_path / "b", progress=quiet, **strict, **SMALL)
+    never = measured(devices, tmp_path / "b", ["fsdp"], [8], **strict)
     assert never.rows[0]["rounds"] == 4
     assert len(never.rows[0]["step_seconds_all"]) == 12
 
 
-def test_progress_names_what_runs_and_what_was_measured(devices, tmp_path):
+def test_progress_names_what_runs_and_what_was_measured(devices: LocalCluster, tmp_path: Path) -> None:
     """Progress counts up to the total and reads as one line."""
-    seen = []
-    sweep(["fsdp"], [8, 16], cluster=devices, path=tmp_path / "r", progress=seen.append, **SMALL)
+    seen: list[SweepProgress] = []
+    measured(devices, tmp_path / "r", ["fsdp"], [8, 16], progress=seen.append)
     assert [(one.done, one.total, one.current) for one in seen] == [
         (0, 2, "fsdp batch 8"),
         (1, 2, "fsdp batch 16"),
         (2, 2, None),
     ]
     assert seen[0].seconds_left is None
+    assert seen[1].seconds_left is not None
     assert seen[1].seconds_left > 0
     assert "2 configurations · 1 done · fsdp batch 8: " in str(seen[1])
     assert "(median of 3, ±" in str(seen[1])
     assert str(seen[1]).endswith(" left")
 
 
-def test_without_a_kernel_there_is_one_line_for_each_row(devices, tmp_path, capsys):
+def test_without_a_kernel_there_is_one_line_for_each_row(
+    devices: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Outside a notebook each configuration prints one line."""
-    sweep(["fsdp"], [8, 16], cluster=devices, path=tmp_path / "r", **SMALL)
+    measured(devices, tmp_path / "r", ["fsdp"], [8, 16], progress=None)
     printed = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in printed] == ["1/2 fsdp batch 8", "2/2 fsdp batch 16"]
 
 
-def test_time_left_follows_the_work():
+def test_time_left_follows_the_work() -> None:
     """Time left is a constant and a share of the work, fitted to what was measured."""
     assert seconds_left([], [1.0]) is None
     assert seconds_left([(1.0, 3.0)], [1.0, 1.0]) == pytest.approx(6.0)
@@ -242,21 +253,23 @@ def test_time_left_follows_the_work():
     assert [duration(value) for value in (9.4, 151, 4800)] == ["9 s", "2 min 31 s", "1 h 20 min"]
 
 
-def test_new_files_have_names_of_their_own(devices, tmp_path, monkeypatch):
+def test_new_files_have_names_of_their_own(
+    devices: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a path each sweep gets a new file in the folder sweeps."""
     monkeypatch.chdir(tmp_path)
-    first, second = (sweep(["fsdp"], [8], cluster=devices, progress=quiet, **SMALL) for _ in range(2))
+    first, second = (measured(devices, None, ["fsdp"], [8]) for _ in range(2))
     assert first.path != second.path
     assert sorted(tmp_path.glob("sweeps/*.jsonl")) == sorted(tmp_path / one.path for one in (first, second))
     assert Results.load(first.path).rows == first.rows
 
 
-async def test_cancelled_sweep_stops_its_measurement(devices, tmp_path):
+async def test_cancelled_sweep_stops_its_measurement(devices: LocalCluster, tmp_path: Path) -> None:
     """Cancelling the task of a sweep ends it although a measurement is running."""
     request = SweepRequest(strategies=["fsdp"], batch_sizes=[8], embedding=32, layers=1, steps=10_000_000)
     started = asyncio.Event()
 
-    async def run():
+    async def run() -> None:
         async for _ in asweep(request, cluster=devices, path=tmp_path / "r"):
             started.set()
 

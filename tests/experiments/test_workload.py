@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,9 @@ from multislice_nb.experiments.configuration import Configuration
 from multislice_nb.experiments.training import Options
 from multislice_nb.experiments.workload import MLP, check
 from multislice_nb.sharding import Parallelism
+
+if TYPE_CHECKING:
+    from multislice_nb.experiments import LocalCluster
 
 ONE = Parallelism()
 SHARDED = [
@@ -30,7 +35,9 @@ ADAM = Options(optimizer="adam", learning_rate=1e-2, remat=True)
     [*((one, SGD) for one in SHARDED), *((one, ADAM) for one in SHARDED[-2:])],
     ids=str,
 )
-def test_sharded_training_equals_one_device(devices, parallelism, options):
+def test_sharded_training_equals_one_device(
+    devices: LocalCluster, parallelism: Parallelism, options: Options
+) -> None:
     """Every strategy has the losses of a single device and moves the parameters as it does."""
     workload = MLP(embedding=32, layers=2, dtype="float32")
     call = ("on_devices:trained", workload)
@@ -42,7 +49,7 @@ def test_sharded_training_equals_one_device(devices, parallelism, options):
         assert np.abs(ours - theirs).mean() < 0.01 * np.abs(theirs).mean()
 
 
-def test_momentum_accelerates_descent(devices):
+def test_momentum_accelerates_descent(devices: LocalCluster) -> None:
     """Momentum goes further than plain descent with the same rate after a few steps."""
     workload = MLP(embedding=32, layers=2, dtype="float32")
     last = {
@@ -53,7 +60,7 @@ def test_momentum_accelerates_descent(devices):
 
 
 @pytest.mark.parametrize("layers", range(1, 7))
-def test_reported_flops_are_those_that_run(devices, layers):
+def test_reported_flops_are_those_that_run(devices: LocalCluster, layers: int) -> None:
     """Reported FLOPs are the compiled program's, whose matrix products are (6 - 1/L) B P and not 6 B P."""
     workload, parallelism = MLP(embedding=128, layers=layers), Parallelism(ici_fsdp=8)
     batch = 8 * 64
@@ -76,7 +83,7 @@ def test_reported_flops_are_those_that_run(devices, layers):
     assert overcount == pytest.approx(6 * layers / (6 * layers - 1))
 
 
-def test_rematerialisation_costs_flops(devices):
+def test_rematerialisation_costs_flops(devices: LocalCluster) -> None:
     """Recomputing the layers adds one forward pass less the last product of each, as counted in the program."""
     workload, batch = MLP(embedding=128, layers=3), 512
     call = ("on_devices:dot_flops", workload, Parallelism(ici_fsdp=8), batch)
@@ -85,7 +92,7 @@ def test_rematerialisation_costs_flops(devices):
     assert plain < again <= plain + 2 * batch * workload.parameters / 8
 
 
-def test_shapes_need_no_data(devices):
+def test_shapes_need_no_data(devices: LocalCluster) -> None:
     """The shapes for the compiler carry each device's share and allocate nothing."""
     [(shapes, allocated)] = devices.call(
         "on_devices:shard_shapes", MLP(64, 1), Parallelism(ici_fsdp=2, ici_tensor=4), 512
@@ -94,19 +101,19 @@ def test_shapes_need_no_data(devices):
     assert allocated == 0
 
 
-def test_donation_reuses_the_state(devices):
+def test_donation_reuses_the_state(devices: LocalCluster) -> None:
     """A step takes the state's memory exactly when donation is asked for."""
     assert devices.call("on_devices:donated") == [(True, False)]
 
 
-def test_sizes_that_do_not_divide_are_refused():
+def test_sizes_that_do_not_divide_are_refused() -> None:
     """A model whose width an axis does not divide is refused with the axis and the width."""
     with pytest.raises(ParallelismError, match=r"100 .* 8 shards along fsdp"):
         check(MLP(embedding=100), Parallelism(ici_fsdp=8))
     check(MLP(embedding=104), Parallelism(ici_fsdp=8))
 
 
-def test_unknown_optimizer_is_refused():
+def test_unknown_optimizer_is_refused() -> None:
     """An optimiser that does not exist is refused with those that do."""
     with pytest.raises(InvalidRequestError, match="sgd, momentum, adam"):
         Options(optimizer="lion")
