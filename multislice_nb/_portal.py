@@ -82,7 +82,9 @@ def sync(function: Callable[P, Coroutine[None, None, T]], *args: P.args, **kwarg
         raise
 
 
-def iterate(function: Callable[P, AsyncIterator[T]], *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+def iterate(
+    function: Callable[P, AsyncIterator[T]], *args: P.args, **kwargs: P.kwargs
+) -> Generator[T, None, None]:
     """Drive an asynchronous generator from synchronous code, one item at a time.
 
     Leaving the loop early, an interrupt included, closes the generator, so that its `finally` runs.
@@ -103,4 +105,6 @@ def iterate(function: Callable[P, AsyncIterator[T]], *args: P.args, **kwargs: P.
         while (item := sync(step)) is not nothing:
             yield item  # type: ignore[misc]
     finally:
-        sync(close)
+        # A generator that is still open when Python exits outlives the loop, which closed its source then.
+        if not loop().is_closed():
+            sync(close)

@@ -112,9 +112,10 @@ def _expanded(text: str, known: Mapping[str, str], unknown: set[str]) -> str:
 
     def inside(found: re.Match[str]) -> str:
         if found["escape"]:
-            return found[0]
+            # shlex knows \\" and \\ inside double quotes; a shell knows \\$ and \\` as well.
+            return found[0][1:] if found[0][1] in "$`" else found[0]
         _refuse_command(found)
-        return re.sub(r'([\\"$`])', r"\\\1", value(found["braced"] or found["bare"]))
+        return re.sub(r'([\\"])', r"\\\1", value(found["braced"] or found["bare"]))
 
     def outside(found: re.Match[str]) -> str:
         if found["double"]:

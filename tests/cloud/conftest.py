@@ -1,0 +1,49 @@
+"""The emulator's faults and a connection to it, for the tests of this room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from multislice_nb.cloud import Cloud, connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def cloud(emulator_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    """A connection to the session's emulator; whatever a test leaves there is deleted."""
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(emulator_home / "no-gcloud"))
+    connection = connect(emulator=True)
+    yield connection
+    for handle in connection.list("-"):
+        handle.delete()
+    for entry in connection.ledger.entries():
+        connection.ledger.end(entry.project, entry.zone, entry.name)
+
+
+@pytest.fixture
+def fault(emulator_home: Path) -> Iterator[Callable[..., None]]:
+    """Make a failure happen in the emulator; all are taken back at the end."""
+    from multislice_nb.emulator import daemon
+
+    def inject(kind: str, **parameters: Any) -> None:
+        daemon.call(daemon.ensure_running(), "POST", "/emulator/v1/faults", {"kind": kind, **parameters})
+
+    yield inject
+    daemon.call(daemon.ensure_running(), "DELETE", "/emulator/v1/faults")
+
+
+@pytest.fixture
+def clock(emulator_home: Path) -> Iterator[Callable[..., None]]:
+    """Set the emulator's pace, or move its time forward."""
+    from multislice_nb.emulator import daemon
+
+    def change(**parameters: float) -> None:
+        daemon.call(daemon.ensure_running(), "POST", "/emulator/v1/clock", parameters)
+
+    yield change
+    change(factor=1.0)
