@@ -32,7 +32,9 @@ IDLE_SECONDS = "60"
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `demo` to the command line."""
     parser = commands.add_parser("demo", help="run the quickstart notebook on the emulator")
-    parser.add_argument("--output", type=Path, default=Path("multislice-demo"), help="folder for what it makes")
+    parser.add_argument(
+        "--output", type=Path, default=Path("multislice-demo"), help="folder for what it makes"
+    )
     parser.add_argument("--accelerator-type", default="v4-16", help="what each slice is (default: v4-16)")
     parser.add_argument("--node-count", type=int, default=2, help="slices (default: 2)")
 
@@ -107,7 +109,7 @@ def _own_emulator() -> Iterator[None]:
     kept = {name: os.environ.get(name) for name in ("MULTISLICE_NB_HOME", "MULTISLICE_NB_EMULATOR_IDLE")}
     with tempfile.TemporaryDirectory(prefix="multislice-", ignore_cleanup_errors=True) as home:
         os.environ["MULTISLICE_NB_HOME"] = home
-        os.environ["MULTISLICE_NB_EMULATOR_IDLE"] = IDLE_SECONDS
+        os.environ.setdefault("MULTISLICE_NB_EMULATOR_IDLE", IDLE_SECONDS)
         try:
             yield
         finally:

@@ -10,12 +10,16 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from multislice_nb.cluster.cluster import Cluster, attach, attached
+    from multislice_nb.cluster.attaching import attach
+    from multislice_nb.cluster.cluster import Cluster
     from multislice_nb.cluster.gang import GangSettings
+    from multislice_nb.cluster.handle import CellHandle
     from multislice_nb.cluster.inventory import Worker
+    from multislice_nb.cluster.registry import attached
     from multislice_nb.cluster.result import CellResult, RemoteError, RemoteValue, WorkerResult
 
 __all__ = [
+    "CellHandle",
     "CellResult",
     "Cluster",
     "GangSettings",
@@ -29,6 +33,7 @@ __all__ = [
 
 # Late, because this package is also what runs on the workers, where only its agent is wanted.
 _HOMES = {
+    "CellHandle": "handle",
     "CellResult": "result",
     "Cluster": "cluster",
     "GangSettings": "gang",
@@ -36,8 +41,8 @@ _HOMES = {
     "RemoteValue": "result",
     "Worker": "inventory",
     "WorkerResult": "result",
-    "attach": "cluster",
-    "attached": "cluster",
+    "attach": "attaching",
+    "attached": "registry",
 }
 
 

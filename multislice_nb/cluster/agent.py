@@ -21,13 +21,15 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb.cluster import record
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["call", "describe", "free_port", "initialize", "load_ipython_extension", "run_cell"]
+__all__ = ["acknowledge", "call", "describe", "free_port", "initialize", "load_ipython_extension", "run_cell"]
 
 NAME = "__multislice__"
 """The name under which an engine's namespace holds this module."""
@@ -43,14 +45,24 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     module = sys.modules[__name__]
     shell.user_ns[NAME] = module
     shell.user_ns_hidden[NAME] = module
+    for publisher in (shell.display_pub, shell.displayhook):
+        if hasattr(publisher, "register_hook"):  # the display hook takes one since ipykernel 7
+            publisher.register_hook(_record_display)
 
 
-def run_cell(code: str, name: str) -> dict[str, Any]:
+def _record_display(message: dict[str, Any]) -> dict[str, Any]:
+    """Keep rich output in the cell's record as well, and let it pass."""
+    record.write({"type": message["header"]["msg_type"], **message["content"]})
+    return message
+
+
+def run_cell(code: str, name: str, cell_id: str) -> dict[str, Any]:
     """Run a notebook cell as IPython would, magics and displayed last expression included.
 
     Args:
         code: The cell's source.
         name: What tracebacks call the cell, as in `<cell 6>`.
+        cell_id: Names its record on this worker, from which a notebook that was away can still read it.
 
     Returns:
         `ok`, `started` and `finished` (seconds since the epoch on this worker), `value` (see `_pack`) and,
@@ -70,7 +82,15 @@ def run_cell(code: str, name: str) -> dict[str, Any]:
             raise error
         return outcome.result
 
-    return _attempt(body, name)
+    record.begin(cell_id, name)
+    reply = _attempt(body, name)
+    record.end(cell_id, reply)
+    return reply
+
+
+def acknowledge(cell_id: str) -> None:
+    """The notebook has this cell's reply: it need not be offered again."""
+    record.acknowledge(cell_id)
 
 
 def call(target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -6,56 +6,56 @@ one error at its end.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import html
-from dataclasses import replace
+import time
+import warnings
 from typing import TYPE_CHECKING, Any, Self
 
-from multislice_nb import errors
 from multislice_nb._portal import iterate, sync
-from multislice_nb.cluster.formation import Formation, Site
-from multislice_nb.cluster.gang import TICK, Gang, GangSettings, State
-from multislice_nb.cluster.inventory import ranks_text, workers_of
+from multislice_nb.cluster import registry
+from multislice_nb.cluster.handle import CellHandle
+from multislice_nb.cluster.inventory import Targets, ranks_text, select
 from multislice_nb.cluster.journal import Journal
+from multislice_nb.cluster.operator import Operator
 from multislice_nb.cluster.progress import CellProgress
-from multislice_nb.cluster.report import RESTART, result_of, with_endings, with_stacks
 from multislice_nb.config import state_home
-from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import Callable, Generator
 
     from multislice_nb.cloud import QueuedResource
+    from multislice_nb.cluster.formation import Formation
+    from multislice_nb.cluster.gang import GangSettings
     from multislice_nb.cluster.inventory import Worker
-    from multislice_nb.cluster.link import Pending
+    from multislice_nb.cluster.left import LeftCell
     from multislice_nb.cluster.result import CellResult
+    from multislice_nb.tpu import AcceleratorType
 
-__all__ = ["Cluster", "aattach", "attach", "attached"]
+__all__ = ["Cluster", "SubsetWarning"]
 
-START_DEADLINE = 120.0
-"""Seconds for SSH to answer on all workers, and again for the gang to start."""
 
-_attached: dict[str, Cluster] = {}
+class SubsetWarning(UserWarning):
+    """A cell runs on some workers only, so a JAX collective in it would wait for the others for ever."""
 
 
 class Cluster:
     """An attached gang of workers. Made by `attach`.
 
     Attributes:
+        queued_resource: Whose workers they are.
         name: The queued resource's name.
-        settings: How patient a cell is with the others after one worker failed.
+        journal: Where all that the workers print is kept on this machine.
     """
 
     def __init__(self, queued_resource: QueuedResource, formation: Formation) -> None:
         self.queued_resource = queued_resource
         self.name = formation.site.name
-        self.settings = GangSettings()
-        self._formation = formation
-        self._turn = asyncio.Lock()
-        self._cells = 0
-        self._stuck: dict[int, Pending] = {}
         self.journal = Journal(state_home() / "logs" / self.name, formation.site.workers)
+        self._formation = formation
+        self._operator = Operator(formation, self.journal)
+        self._cells = 0
+        self._warned = False
 
     # What it is
 
@@ -86,12 +86,21 @@ class Cluster:
         return link.ranks if link is not None else ()
 
     @property
+    def settings(self) -> GangSettings:
+        """How patient a cell is with the others after one worker failed; assign another to change it."""
+        return self._operator.settings
+
+    @settings.setter
+    def settings(self, settings: GangSettings) -> None:
+        self._operator.settings = settings
+
+    @property
     def client(self) -> Any:
-        """Ipyparallel's own client, for those who want its views. Engine ids are not ranks.
+        """ipyparallel's own client, for those who want its views. Engine ids are not ranks.
 
         Raises:
             errors.ClusterError: The cluster is detached.
-        """
+        """  # noqa: D403 - that is how ipyparallel is spelled
         return self._formation.require_link().client
 
     # Running code
@@ -100,7 +109,9 @@ class Cluster:
         self,
         code: str,
         *,
-        ranks: Iterable[int] | None = None,
+        ranks: Targets = None,
+        slices: Targets = None,
+        workers: Targets = None,
         timeout: float | None = None,
         check: bool = True,
         name: str | None = None,
@@ -110,7 +121,10 @@ class Cluster:
 
         Args:
             code: The cell, as IPython takes it.
-            ranks: A subset of workers. A JAX collective in the cell then waits for those left out.
+            ranks: A subset by rank, as numbers or as `0,2-3`. A JAX collective in the cell then waits for
+                those left out, which is warned of once.
+            slices: A subset by slice.
+            workers: A subset by worker in slice.
             timeout: Seconds until the cell is stopped everywhere; None for no limit.
             check: Whether a failure on any worker raises.
             name: What tracebacks call the cell.
@@ -120,16 +134,46 @@ class Cluster:
             What the cell left on every worker.
 
         Raises:
+            errors.InvalidRequestError: The targets name nobody.
             errors.WorkerError: It failed on a worker; shows the first failure in time.
             errors.WorkerLostError: A worker's process ended.
             errors.CellTimeoutError: It ran past `timeout`.
-            errors.ClusterError: The cluster is detached, or has lost workers earlier.
+            errors.ClusterError: The cluster is detached, or runs something else still.
             KeyboardInterrupt: It was interrupted here, and by then on every worker.
         """
-        self._cells += 1
-        title = name or f"<cell {self._cells}>"
-        requests = dict.fromkeys(self._targets(ranks), ("run_cell", code, title))
-        return self._operate(requests, title, timeout=timeout, check=check, on_update=on_update)
+        targets, title = self._targets(ranks, slices, workers), self._title(name)
+        items = iterate(self._operator.run_cell, code, title, targets, timeout)
+        return _watched(items, check=check, on_update=on_update)
+
+    def submit(
+        self,
+        code: str,
+        *,
+        ranks: Targets = None,
+        slices: Targets = None,
+        workers: Targets = None,
+        timeout: float | None = None,
+        name: str | None = None,
+    ) -> CellHandle:
+        """Run a cell as `run` does, without waiting for it."""
+        targets, title = self._targets(ranks, slices, workers), self._title(name)
+        return CellHandle(title, self._operator.run_cell(code, title, targets, timeout))
+
+    def collect(
+        self, *, check: bool = True, on_update: Callable[[CellProgress], None] | None = None
+    ) -> CellResult:
+        """Get what a cell printed and returned that ran while no notebook was attached, waiting for its end.
+
+        Raises:
+            errors.ClusterError: No cell was left behind.
+            errors.WorkerError: It failed on a worker.
+        """
+        return _watched(iterate(self._operator.collect), check=check, on_update=on_update)
+
+    @property
+    def left(self) -> LeftCell | None:
+        """A cell that was found when this notebook attached, and that nobody has collected."""
+        return self._operator.left
 
     def call(self, function: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> list[Any]:
         """Run an importable function, `package.module:function`, on every worker as one gang.
@@ -146,116 +190,35 @@ class Cluster:
         self, function: str, *args: Any, timeout: float | None = None, **kwargs: Any
     ) -> list[Any]:
         """`call`, to be awaited on the background loop."""
-        requests = {worker.rank: ("call", function, args, kwargs) for worker in self.workers}
-        result: CellResult | None = None
-        async for item in self._watch(requests, function, timeout=timeout):
-            result = item if not isinstance(item, CellProgress) else result
-        return self._checked(result, check=True).values
-
-    def _operate(
-        self,
-        requests: dict[int, tuple[Any, ...]],
-        title: str,
-        *,
-        timeout: float | None,
-        check: bool,
-        on_update: Callable[[CellProgress], None] | None,
-    ) -> CellResult:
-        result: CellResult | None = None
-        with contextlib.closing(iterate(self._watch, requests, title, timeout=timeout)) as items:
-            for item in items:
+        values: list[Any] = []
+        async with contextlib.aclosing(self._operator.call(function, args, kwargs, timeout)) as items:
+            async for item in items:
                 if not isinstance(item, CellProgress):
-                    result = item
-                elif on_update is not None:
-                    on_update(item)
-        return self._checked(result, check=check)
+                    item.raise_for_error()
+                    values = item.values
+        return values
 
-    @staticmethod
-    def _checked(result: CellResult | None, *, check: bool) -> CellResult:
-        if result is None:
-            raise AssertionError("a gang operation ends with a result")
-        if check:
-            result.raise_for_error()
-        return result
+    def _title(self, name: str | None) -> str:
+        self._cells += 1
+        return name or f"<cell {self._cells}>"
 
-    def _targets(self, ranks: Iterable[int] | None) -> list[int]:
-        everyone = [worker.rank for worker in self.workers]
-        if ranks is None:
-            return everyone
-        chosen = sorted(set(ranks))
-        strangers = set(chosen) - set(everyone)
-        if strangers or not chosen:
-            raise errors.InvalidRequestError(
-                f"{self.name} has no {ranks_text(strangers) if strangers else 'empty target'}; "
-                f"its ranks are 0 to {len(everyone) - 1}.",
-                fix="Name ranks of this cluster, or leave them out for all.",
+    def _targets(self, ranks: Targets, slices: Targets, worker_ids: Targets) -> list[int]:
+        chosen = select(self.workers, ranks=ranks, slices=slices, worker_ids=worker_ids)
+        if len(chosen) < len(self.workers) and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"This cell runs on {ranks_text(chosen)} of {len(self.workers)} workers: "
+                "a JAX collective in it would wait for the others for ever.",
+                SubsetWarning,
+                stacklevel=3,
             )
         return chosen
 
-    async def _watch(
-        self, requests: dict[int, tuple[Any, ...]], title: str, *, timeout: float | None
-    ) -> AsyncIterator[CellProgress | CellResult]:
-        """Run one gang operation, yielding its progress and in the end its result."""
-        async with self._turn:
-            self._require_whole(requests)
-            self.journal.mark(list(requests), title)
-            gang = Gang(
-                self._formation.require_link(),
-                requests,
-                self.settings,
-                timeout=timeout,
-                observe=self.journal.write,
-            )
-            task = asyncio.create_task(gang.run())
-            try:
-                while not task.done():
-                    await asyncio.wait({task}, timeout=TICK)
-                    if gang.changed.is_set():
-                        gang.changed.clear()
-                        yield CellProgress.of(gang, self.workers)
-                await task
-            finally:
-                await self._end(gang, task)
-            self._stuck = gang.stuck
-            yield await self._result(gang, title, timeout)
-
-    async def _end(self, gang: Gang, task: asyncio.Task[None]) -> None:
-        """After an interrupt: wait until the workers are free, with a new gang if some had to be killed."""
-        if task.done():
-            return
-        task.cancel()
-        await asyncio.wait({task})
-        if any(record.state is State.KILLED for record in gang.records.values()):
-            await self._renew()
-
-    async def _result(self, gang: Gang, title: str, timeout: float | None) -> CellResult:
-        result = replace(result_of(gang, self.workers), timed_out_after=timeout if gang.timed_out else None)
-        blocked = [rank for rank, r in gang.records.items() if r.state in {State.STUCK, State.KILLED}]
-        lost = [rank for rank, r in gang.records.items() if r.state is State.LOST]
-        if blocked:
-            result = with_stacks(result, await self._formation.engines.stacks(blocked), title)
-        if lost:
-            with contextlib.suppress(errors.ConnectError):  # its VM may be gone as well
-                result = with_endings(result, await self._formation.engines.endings(lost))
-        return result
-
-    def _require_whole(self, requests: dict[int, tuple[Any, ...]]) -> None:
-        link = self._formation.require_link()
-        gone = sorted(set(requests) - set(link.ranks))
-        if gone:
-            raise errors.WorkerLostError(
-                f"{ranks_text(gone).capitalize()} of {self.name} lost its engine before this cell; nothing was run.",
-                fix=RESTART,
-            )
-        stuck = [rank for rank in requests if rank in self._stuck and not self._stuck[rank].done]
-        if stuck:
-            raise errors.ClusterError(
-                f"{ranks_text(stuck, total=len(self.workers)).capitalize()} of {self.name} still run an earlier cell; "
-                "nothing was run.",
-                fix=RESTART,
-            )
-
     # Its life
+
+    async def find_left(self) -> None:
+        """Look for a cell that ran here while no notebook was attached."""
+        self._operator.left = await self._formation.find_left()
 
     def interrupt(self) -> None:
         """Interrupt what runs on the workers, as from another thread or a panel. Does not wait."""
@@ -271,12 +234,7 @@ class Cluster:
 
     async def arestart(self) -> None:
         """`restart`, to be awaited on the background loop."""
-        async with self._turn:
-            await self._renew()
-
-    async def _renew(self) -> None:
-        self._stuck = {}
-        await self._formation.start(deadline=START_DEADLINE)
+        await self._operator.restart()
 
     def detach(self) -> None:
         """Let go of the workers. Engines, variables and a running cell stay, for the next `attach`."""
@@ -298,8 +256,7 @@ class Cluster:
             await self._formation.dissolve()
 
     def _forget(self) -> None:
-        if _attached.get(self.name) is self:
-            del _attached[self.name]
+        registry.remove(self)
         self.journal.close()
 
     def __enter__(self) -> Self:
@@ -314,10 +271,15 @@ class Cluster:
         if not self.alive:
             return f"{self.name}: detached"
         first, kind = self.devices[0], self.accelerator_type
-        return (
-            f"{len(self.alive)} of {len(self.workers)} workers ready · jax {first['jax']} · {first['device_count']} devices = "
-            f"{self.node_count} slice{'s' if self.node_count > 1 else ''} x {kind.device_count} ({kind.name}, {first['device_kind']})"
+        text = (
+            f"{len(self.alive)} of {len(self.workers)} workers ready · jax {first['jax']} · "
+            f"{first['device_count']} devices = {self.node_count} slice{'s' if self.node_count > 1 else ''} x "
+            f"{kind.device_count} ({kind.name}, {first['device_kind']})"
         )
+        if self.left is not None:
+            age = time.time() - self.left.started
+            text += f"\n{self.left.name} was left here, started {age:.0f} s ago: collect it with cluster.collect()"
+        return text
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name}: {self.node_count} x {self.accelerator_type.name}, {len(self.workers)} workers>"
@@ -335,92 +297,22 @@ class Cluster:
         return f"<p>{html.escape(str(self))}</p><table aria-label='Workers'><tr>{head}</tr>{rows}</table>"
 
 
-def attach(
-    queued_resource: QueuedResource | str,
+def _watched(
+    items: Generator[CellProgress | CellResult, None, None],
     *,
-    deadline: float = START_DEADLINE,
-    report: Callable[[str], None] = lambda _: None,
-) -> Cluster:
-    """Attach to the workers of a queued resource: find the gang that runs there, or start one.
-
-    Args:
-        queued_resource: A queued resource, or its name in the project and zone in use.
-        deadline: Seconds for SSH to answer on all workers, and again for the gang to start.
-        report: Told each step, on the background thread.
-
-    Raises:
-        errors.ConnectError: A slice is not READY, or a worker did not answer.
-        errors.StartError: An engine, the controller or jax.distributed did not start, or JAX sees other
-            devices than the slices have.
-    """
-    if isinstance(queued_resource, str):
-        from multislice_nb.cloud import connect
-
-        queued_resource = connect().get(queued_resource)
-    return sync(aattach, queued_resource, deadline=deadline, report=report)
-
-
-async def aattach(
-    queued_resource: QueuedResource,
-    *,
-    deadline: float = START_DEADLINE,
-    report: Callable[[str], None] = lambda _: None,
-) -> Cluster:
-    """`attach`, to be awaited on the background loop."""
-    earlier = _attached.get(queued_resource.name)
-    if earlier is not None:
-        await earlier.adetach()
-    formation = Formation(await _site(queued_resource), report=report)
-    await formation.form(deadline=deadline)
-    cluster = Cluster(queued_resource, formation)
-    _attached[cluster.name] = cluster
-    return cluster
-
-
-def attached(name: str | None = None) -> Cluster:
-    """A cluster that this process has attached: by name, or the one attached last.
-
-    Raises:
-        errors.ClusterError: There is none, or not that one.
-    """
-    if name is None and _attached:
-        return next(reversed(_attached.values()))
-    if name is not None and name in _attached:
-        return _attached[name]
-    raise errors.ClusterError(
-        f"{name} is not attached." if name else "No cluster is attached.",
-        fix=f"%multislice attach {name or 'NAME'}, or ms.attach(queued_resource).",
-    )
-
-
-async def _site(queued_resource: QueuedResource) -> Site:
-    """Ask the Cloud TPU API for all that a formation must know."""
-    cloud = queued_resource.cloud
-    await queued_resource.arefresh()
-    status = queued_resource.status
-    if status.state != "ACTIVE":
-        raise errors.ConnectError(
-            f"{queued_resource.name} is {status.state}, not ACTIVE.",
-            fix=f"Wait for it first: %multislice wait {queued_resource.name}, or qr.wait().",
-        )
-    nodes = await queued_resource.anodes()
-    kind = AcceleratorType.parse(status.accelerator_type)
-    workers = workers_of(nodes, workers_per_slice=kind.workers, ssh=cloud.ssh)
-    keys: dict[int, str] = {}
-    for node in nodes:
-        attributes = await cloud.aguest_attributes(node.node_id, "hostkeys/")
-        for worker_id, values in enumerate(attributes):
-            key = values.get("hostkeys/ssh-ed25519")
-            if key:
-                keys[node.slice_id * kind.workers + worker_id] = key
-    folder = state_home() / "known_hosts" / cloud.project / cloud.zone
-    return Site(
-        name=queued_resource.name,
-        workers=workers,
-        accelerator_type=kind,
-        node_count=len(nodes),
-        tpu=not cloud.is_emulator,
-        ssh=cloud.ssh,
-        known_hosts=folder / queued_resource.name,
-        host_keys=keys,
-    )
+    check: bool,
+    on_update: Callable[[CellProgress], None] | None,
+) -> CellResult:
+    """Follow an operation in this thread to its result; leaving early interrupts it."""
+    result: CellResult | None = None
+    with contextlib.closing(items):
+        for item in items:
+            if not isinstance(item, CellProgress):
+                result = item
+            elif on_update is not None:
+                on_update(item)
+    if result is None:
+        raise AssertionError("an operation ends with a result")
+    if check:
+        result.raise_for_error()
+    return result

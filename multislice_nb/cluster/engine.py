@@ -41,6 +41,7 @@ def main(argv: list[str]) -> None:
         del os.environ[name]
     os.environ.update(spec["environment"])
     os.environ["IPYTHONDIR"] = str(folder / "ipython")
+    os.environ["MULTISLICE_NB_FOLDER"] = str(folder)
     if role == "controller":
         _run_controller(folder, spec)
     else:

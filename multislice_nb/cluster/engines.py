@@ -68,7 +68,7 @@ class Engines:
         self._connections = connections
         self._workers = workers
         self._footing = footing
-        self._folder = f"{HOME}/clusters/{name}"
+        self.folder = f"{HOME}/clusters/{name}"
 
     async def find(self) -> tuple[Found | None, bool]:
         """Look for a gang that lives.
@@ -79,7 +79,7 @@ class Engines:
         done = await self._connections.run_all(
             {
                 worker.rank: f"{shlex.quote(self._footing[worker.rank].python)} - "
-                f"{shlex.quote(self._folder)} {_MODULE}"
+                f"{shlex.quote(self.folder)} {_MODULE}"
                 for worker in self._workers
             },
             stdin=_FIND.encode(),
@@ -159,7 +159,7 @@ class Engines:
     async def stop(self, *, roles: Sequence[str] = ("engine", "controller"), patience: float = 2.0) -> None:
         """End our processes: asked first, killed after `patience` seconds. Other people's are not touched."""
         script = (
-            f"cd; cd {shlex.quote(self._folder)} 2>/dev/null || exit 0\n"
+            f"cd; cd {shlex.quote(self.folder)} 2>/dev/null || exit 0\n"
             f"for role in {' '.join(roles)}; do\n"
             '  pid=$(cat "$role.pid" 2>/dev/null) || continue\n'
             f'  ps -o command= -p "$pid" | grep -q {_MODULE} || continue\n'
@@ -176,7 +176,7 @@ class Engines:
         Raises:
             errors.StartError: One has ended; holds the end of its log.
         """
-        path = shlex.quote(f"{self._folder}/engine.pid")
+        path = shlex.quote(f"{self.folder}/engine.pid")
         command = f'cd; [ ! -e {path} ] || kill -0 "$(cat {path})" 2>/dev/null'
         done = await self._connections.run_all(
             {worker.rank: command for worker in self._workers}, deadline=20
@@ -196,7 +196,7 @@ class Engines:
             By rank, a line as `1700000000.0 killed by SIGSEGV`, in seconds since the epoch on that worker,
             and below it the end of its log.
         """
-        folder = shlex.quote(self._folder)
+        folder = shlex.quote(self.folder)
         command = (
             f"cd; cd {folder} 2>/dev/null || exit 0; i=0\n"
             "while [ ! -s engine.end ] && [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done\n"
@@ -208,23 +208,23 @@ class Engines:
     async def log_tail(self, rank: int, role: str = "engine", *, lines: int = 12) -> str:
         """The end of a process's log on a worker."""
         done = await self._connections.run(
-            rank, f"cd; tail -n {lines} {shlex.quote(f'{self._folder}/{role}.log')} 2>&1", deadline=20
+            rank, f"cd; tail -n {lines} {shlex.quote(f'{self.folder}/{role}.log')} 2>&1", deadline=20
         )
         return done.stdout.strip()
 
     async def stacks(self, ranks: Sequence[int]) -> dict[int, str]:
         """The Python stacks that engines wrote when they were last asked for them."""
-        command = f"cd; tail -c 4000 {shlex.quote(f'{self._folder}/stacks.txt')} 2>/dev/null"
+        command = f"cd; tail -c 4000 {shlex.quote(f'{self.folder}/stacks.txt')} 2>/dev/null"
         done = await self._connections.run_all(dict.fromkeys(ranks, command), deadline=20)
         return {rank: end.stdout for rank, end in done.items()}
 
     def _enter(self, role: str) -> str:
         """Go to the cluster's folder and store this role's settings, which come on standard input."""
-        return f"cd; umask 077; mkdir -p {shlex.quote(self._folder)} && cd {shlex.quote(self._folder)} && rm -f {role}.pid && cat > {role}.json || exit 1;"
+        return f"cd; umask 077; mkdir -p {shlex.quote(self.folder)} && cd {shlex.quote(self.folder)} && rm -f {role}.pid && cat > {role}.json || exit 1;"
 
     def _store(self, name: str) -> str:
         """Write standard input to a file that appears whole or not at all."""
-        return f"cd; umask 077; cd {shlex.quote(self._folder)} && cat > {name}.tmp && mv {name}.tmp {name}"
+        return f"cd; umask 077; cd {shlex.quote(self.folder)} && cat > {name}.tmp && mv {name}.tmp {name}"
 
     def _launch(self, rank: int, role: str) -> str:
         footing = self._footing[rank]

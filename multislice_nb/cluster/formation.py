@@ -16,6 +16,7 @@ from multislice_nb import errors
 from multislice_nb.cluster.bootstrap import prepare
 from multislice_nb.cluster.engines import Engines, Found
 from multislice_nb.cluster.gang import Gang, GangSettings
+from multislice_nb.cluster.left import LeftCell, find_left
 from multislice_nb.cluster.link import Link
 from multislice_nb.cluster.report import result_of
 from multislice_nb.cluster.ssh import Connections
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.inventory import Worker
     from multislice_nb.tpu import AcceleratorType
 
-__all__ = ["Formation", "Site"]
+__all__ = ["START_DEADLINE", "Formation", "Site"]
+
+START_DEADLINE = 120.0
+"""Seconds for SSH to answer on all workers, and again for the gang to start."""
 
 COORDINATOR_PORT = 8476
 """Where JAX's coordinator listens, if it is free: the port that the firewall rules of TPU projects open."""
@@ -179,7 +183,7 @@ class Formation:
     async def _call(self, requests: Mapping[int, tuple[Any, ...]], deadline: float) -> list[Any]:
         gang = Gang(self.require_link(), requests, GangSettings(kill_stuck=True), timeout=deadline)
         await gang.run()
-        result = result_of(gang, self.site.workers)
+        result = result_of(gang.records, self.site.workers)
         if not result.ok:
             error = result.first_error
             tail = await self.engines.log_tail(error.worker.rank) if error else ""
@@ -235,6 +239,13 @@ class Formation:
             link, self.link = self.link, None
             await link.close()
         self.connections.close_forwards()
+
+    async def find_left(self) -> LeftCell | None:
+        """A cell that ran here while no notebook was attached, if this gang was found and not started."""
+        if not self.reused:
+            return None
+        pythons = {rank: footing.python for rank, footing in self._footing.items()}
+        return await find_left(self.connections, pythons, self.engines.folder)
 
     async def leave(self) -> None:
         """Let go of the workers; what runs on them runs on."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from multislice_nb import errors
 
@@ -12,7 +14,10 @@ if TYPE_CHECKING:
 
     from multislice_nb.cloud import NodeStatus, SshSettings
 
-__all__ = ["Worker", "ranks_text", "workers_of"]
+__all__ = ["Targets", "Worker", "ranks_text", "select", "workers_of"]
+
+Targets: TypeAlias = "str | int | Iterable[int] | None"
+"""Which ones: `0,2-3`, a number, numbers, or None for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +102,54 @@ def ranks_text(ranks: Iterable[int], *, total: int | None = None) -> str:
             runs.append([rank, rank])
     text = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
     return f"rank{'s' if len(ordered) != 1 else ''} {text}"
+
+
+def select(
+    workers: Sequence[Worker], *, ranks: Targets = None, slices: Targets = None, worker_ids: Targets = None
+) -> list[int]:
+    """The ranks that are meant: those that fit every condition.
+
+    Args:
+        workers: All workers.
+        ranks: By rank.
+        slices: By slice.
+        worker_ids: By worker in slice, the same in every slice.
+
+    Raises:
+        errors.InvalidRequestError: A number is not one, or names none of the workers.
+    """
+    chosen = {worker.rank for worker in workers}
+    for word, targets, attribute in (
+        ("rank", ranks, "rank"),
+        ("slice", slices, "slice_id"),
+        ("worker", worker_ids, "worker_id"),
+    ):
+        if targets is None:
+            continue
+        key = operator.attrgetter(attribute)
+        there: set[int] = {key(worker) for worker in workers}
+        wanted = _numbers(word, targets)
+        if not wanted or not wanted <= there:
+            strange = ", ".join(map(str, sorted(wanted - there))) or "nothing"
+            raise errors.InvalidRequestError(
+                f"There is no {word} {strange}: {word}s are 0 to {max(there)}.",
+                fix=f"Name {word}s as in 0,2-3, or leave them out for all.",
+            )
+        chosen &= {worker.rank for worker in workers if key(worker) in wanted}
+    return sorted(chosen)
+
+
+def _numbers(word: str, targets: str | int | Iterable[int]) -> set[int]:
+    if isinstance(targets, int):
+        return {targets}
+    if not isinstance(targets, str):
+        return set(targets)
+    numbers: set[int] = set()
+    for part in targets.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if match is None or (match[2] and int(match[2]) < int(match[1])):
+            raise errors.InvalidRequestError(
+                f"{targets!r} does not name {word}s.", fix=f"Write {word}s as in 0,2-3."
+            )
+        numbers |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return numbers

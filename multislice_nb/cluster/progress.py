@@ -10,10 +10,9 @@ from multislice_nb.cluster.gang import State
 from multislice_nb.cluster.inventory import ranks_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
-    from multislice_nb.cluster.gang import Gang
-    from multislice_nb.cluster.inventory import Worker
+    from multislice_nb.cluster.gang import Record
 
 __all__ = ["CellProgress"]
 
@@ -36,15 +35,15 @@ class CellProgress:
     total: int
 
     @classmethod
-    def of(cls, gang: Gang, workers: Sequence[Worker]) -> CellProgress:
-        """Take a look at a gang operation."""
+    def of(cls, records: Mapping[int, Record], total: int) -> CellProgress:
+        """Take a look at what is known by rank, of a cluster with `total` workers."""
         texts = {
             rank: (record.stdout.tail(LINES) + record.stderr.tail(LINES)).rstrip("\n")
-            for rank, record in gang.records.items()
+            for rank, record in records.items()
         }
-        running = tuple(rank for rank, record in gang.records.items() if record.state is State.RUNNING)
-        rows = tuple((who, text) for who, text in interleave(texts, total=len(workers)) if text)
-        return cls(running, rows, len(workers))
+        running = tuple(rank for rank, record in records.items() if record.state is State.RUNNING)
+        rows = tuple((who, text) for who, text in interleave(texts, total=total) if text)
+        return cls(running, rows, total)
 
     def __str__(self) -> str:
         parts = [f"── {who}\n{text}" for who, text in self.rows]

@@ -14,7 +14,7 @@ from multislice_nb.cluster.result import CellResult, RemoteError, WorkerResult, 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from multislice_nb.cluster.gang import Gang, Record
+    from multislice_nb.cluster.gang import Record
     from multislice_nb.cluster.inventory import Worker
 
 __all__ = ["RESTART", "result_of", "with_endings", "with_stacks", "worker_error"]
@@ -30,11 +30,11 @@ _AFTER = {
 }
 
 
-def result_of(gang: Gang, workers: Sequence[Worker]) -> CellResult:
-    """Freeze what a gang operation left."""
+def result_of(records: Mapping[int, Record], workers: Sequence[Worker]) -> CellResult:
+    """Freeze what a gang operation left, given what is known of it by rank."""
     by_rank = {worker.rank: worker for worker in workers}
     return CellResult(
-        tuple(_worker_result(record, by_rank[rank]) for rank, record in sorted(gang.records.items())),
+        tuple(_worker_result(record, by_rank[rank]) for rank, record in sorted(records.items())),
         total=len(workers),
     )
 

@@ -155,11 +155,6 @@ class Connections:
         """Ranks that were connected to and not closed."""
         return tuple(self._open)
 
-    @property
-    def lost(self) -> tuple[int, ...]:
-        """Ranks whose connection is closed."""
-        return tuple(rank for rank, connection in self._open.items() if connection.is_closed())
-
     async def run(self, rank: int, command: str, *, stdin: bytes = b"", deadline: float = 60) -> Completed:
         """Run a shell command on one worker.
 

@@ -25,7 +25,7 @@ def shell() -> Iterator[InteractiveShell]:
 
 def run(code: str) -> dict[str, Any]:
     """Run a cell as an engine would."""
-    return agent.run_cell(code, "<cell 1>")
+    return agent.run_cell(code, "<cell 1>", "0")
 
 
 def test_value_of_the_last_expression(shell: InteractiveShell) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ import pytest
 import multislice_nb as ms
 from multislice_nb import errors
 from multislice_nb.cluster import GangSettings
+from multislice_nb.cluster.cluster import SubsetWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,8 +164,12 @@ def test_check_false_returns_the_failure(cluster: Cluster) -> None:
 
 
 def test_a_subset_of_ranks(cluster: Cluster) -> None:
-    """Only the asked ranks run; a rank that does not exist is refused before anything runs."""
-    assert cluster.run("import jax\njax.process_index()", ranks=[1, 3]).values == [1, 3]
+    """Only those asked run, which warns once; a target that does not exist is refused before anything runs."""
+    cluster.run("import jax\nme = jax.process_index()")
+    with pytest.warns(SubsetWarning, match="ranks 1, 3 of 4"):
+        assert cluster.run("me", ranks=[1, 3]).values == [1, 3]
+    assert cluster.run("me", slices="1").values == [2, 3]
+    assert cluster.run("me", workers=0).values == [0, 2]
     with pytest.raises(errors.InvalidRequestError, match="ranks are 0 to 3"):
         cluster.run("1", ranks=[4])
 
@@ -194,6 +201,60 @@ def test_interrupt_reaches_every_worker(hasty: Cluster) -> None:
     assert hasty.run("kept").values == [5] * 4
 
 
+def test_a_submitted_cell_runs_while_the_notebook_goes_on(hasty: Cluster) -> None:
+    """A handle tells progress, gives the result, and can be cancelled, which leaves a usable cluster."""
+    handle = hasty.submit("import time\nprint('on my way', flush=True)\ntime.sleep(1)\n5")
+    with pytest.raises(errors.CellTimeoutError):
+        handle.result(0.1)
+    assert not handle.done
+    assert handle.result(30).values == [5] * 4
+    assert "on my way" in str(handle)
+    endless = hasty.submit("import time\ntime.sleep(1000)")
+    endless.cancel()
+    assert hasty.run("6").values == [6] * 4
+
+
+NOTEBOOK = """
+import sys
+import multislice_nb as ms
+
+ms.attach(sys.argv[1]).run(sys.argv[2], on_update=lambda progress: print(progress, flush=True))
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_cell_outlives_the_notebook(cluster: Cluster) -> None:
+    """A notebook killed in the middle of a cell finds all its output and values when it attaches again."""
+    code = "import time\nfor i in range(40): print('step', i, flush=True); time.sleep(0.1)\ni * i"
+    notebook = subprocess.Popen(
+        [sys.executable, "-c", NOTEBOOK, cluster.name, code], stdout=subprocess.PIPE, text=True
+    )
+    assert notebook.stdout is not None
+    while "step 3" not in notebook.stdout.readline():
+        assert notebook.poll() is None
+    notebook.kill()
+    notebook.communicate()
+    reattach(cluster)
+    assert "was left here" in str(cluster)
+    with pytest.raises(errors.ClusterError, match="left running"):
+        cluster.run("1")
+    result = cluster.collect()
+    assert result.stdout == ["".join(f"step {i}\n" for i in range(40))] * 4
+    assert result.values == [39 * 39] * 4
+    with pytest.raises(errors.ClusterError, match="No cell was left"):
+        cluster.collect()
+    assert cluster.run("1").values == [1] * 4
+    reattach(cluster)
+    assert cluster.left is None
+
+
+def reattach(cluster: Cluster) -> None:
+    """Give the module's cluster a connection again, after another one took over."""
+    again = ms.attach(cluster.queued_resource)
+    cluster.journal.close()
+    cluster._formation, cluster._operator, cluster.journal = again._formation, again._operator, again.journal
+
+
 def test_detach_and_attach_find_the_same_gang(cluster: Cluster) -> None:
     """Engines outlive the notebook's connection, with their variables."""
     cluster.run("import os\nkept = 7")
@@ -205,7 +266,7 @@ def test_detach_and_attach_find_the_same_gang(cluster: Cluster) -> None:
     again.detach()
     with pytest.raises(errors.ClusterError, match="detached"):
         again.run("1")
-    cluster._formation = ms.attach(cluster.queued_resource)._formation
+    reattach(cluster)
 
 
 def test_secrets_on_a_worker_are_its_owners_alone(cluster: Cluster) -> None:

@@ -1,0 +1,75 @@
+"""What a cell prints and leaves, on the worker's own disk, for a notebook that comes back.
+
+Runs in the engine. A cell has a folder `cells/ID` in the cluster's folder: `cell.json` says what it is,
+`output.jsonl` grows a message a line as it prints, `reply.pickle` appears when it has ended, and `seen` when a
+notebook has got it. Only the last few are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+__all__ = ["KEPT", "acknowledge", "begin", "end", "write"]
+
+KEPT = 5
+"""Cells whose record is kept on a worker."""
+
+_lock = threading.Lock()
+_open: TextIO | None = None
+
+
+def _folder() -> Path | None:
+    """Where this engine keeps its records; None outside an engine."""
+    root = os.environ.get("MULTISLICE_NB_FOLDER")
+    return Path(root) / "cells" if root else None
+
+
+def begin(cell_id: str, name: str) -> None:
+    """Start the record of a cell."""
+    global _open  # noqa: PLW0603 - an engine runs one cell at a time
+    root = _folder()
+    if root is None:
+        return
+    folder = root / cell_id
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for old in sorted(root.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    (folder / "cell.json").write_text(json.dumps({"id": cell_id, "name": name, "started": time.time()}))
+    with _lock:
+        _open = (folder / "output.jsonl").open("w", encoding="utf-8")
+
+
+def write(message: dict[str, Any]) -> None:
+    """Add a message of output, as a notebook would receive it."""
+    with _lock:
+        if _open is not None:
+            _open.write(json.dumps(message, default=str) + "\n")
+            _open.flush()
+
+
+def end(cell_id: str, reply: dict[str, Any]) -> None:
+    """Store how the cell ended; the file appears whole or not at all."""
+    global _open  # noqa: PLW0603 - as above
+    with _lock:
+        if _open is not None:
+            _open.close()
+            _open = None
+    root = _folder()
+    if root is not None and (root / cell_id).exists():
+        partial = root / cell_id / "reply.partial"
+        partial.write_bytes(pickle.dumps(reply, protocol=5))
+        partial.rename(root / cell_id / "reply.pickle")
+
+
+def acknowledge(cell_id: str) -> None:
+    """A notebook has the cell's reply."""
+    root = _folder()
+    if root is not None and (root / cell_id).exists():
+        (root / cell_id / "seen").touch()
