@@ -56,6 +56,8 @@ def worker_environment(vm: Vm, *, user: str, shims: Path) -> dict[str, str]:
     return {
         **_base(shims),
         **megascale(vm),
+        # gcloud's own variable for where the Cloud TPU API is.
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": vm.machine.api_url,
         "HOME": str(vm.home),
         "USER": user,
         "LOGNAME": user,

@@ -73,7 +73,19 @@ def _tree(vm: Vm) -> dict[str, object]:
         "name": vm.hostname,
         "network-interfaces": {"0": {"ip": vm.address}},
         "preempted": vm.attributes.get("preempted", "FALSE"),
+        "service-accounts": {"default": _service_account(vm)},
         "zone": f"projects/{vm.project}/zones/{vm.zone}",
+    }
+
+
+def _service_account(vm: Vm) -> dict[str, str]:
+    """The account that programs on the VM act as: its token is the one that the emulator's API wants."""
+    token = {"access_token": vm.machine.token, "expires_in": 3599, "token_type": "Bearer"}
+    return {
+        "aliases": "default",
+        "email": f"service-account@{vm.project}.iam.gserviceaccount.com",
+        "scopes": "https://www.googleapis.com/auth/cloud-platform",
+        "token": json.dumps(token),
     }
 
 
@@ -161,9 +173,15 @@ def _render(found: object, *, recursive: bool) -> web.Response:
     if not isinstance(found, dict):
         return web.Response(text=str(found), headers=_FLAVOR, content_type="application/text")
     if recursive:
-        return web.Response(text=json.dumps(found), headers=_FLAVOR, content_type="application/json")
+        return web.Response(text=json.dumps(_recursive(found)), headers=_FLAVOR, content_type="application/json")
     listing = "".join(f"{key}/\n" if isinstance(value, dict) else f"{key}\n" for key, value in found.items())
     return web.Response(text=listing, headers=_FLAVOR, content_type="application/text")
+
+
+def _recursive(found: dict[str, object]) -> dict[str, object]:
+    """All of a tree but tokens, which are given to those alone who ask for one."""
+    kept = {key: value for key, value in found.items() if key != "token"}
+    return {key: _recursive(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
 def _hex_address(host: str, port: int) -> str:

@@ -113,6 +113,7 @@ async def _run(home: Path, emulator_id: str, scratch: Path) -> None:
         ssh_port=machine.ssh_port,
         reaper_pid=os.getppid(),
     )
+    machine.api_url, machine.token = f"{address.url}/", token
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, admin.ending.set)

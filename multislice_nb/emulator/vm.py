@@ -48,6 +48,8 @@ class Machine:
         ssh_port: The wanted SSH port; 0 for any.
         extra_ssh_ports: Further ports to listen on where that is allowed.
         metadata: The metadata server, which tells VMs apart by the address they call.
+        api_url: The root of the emulator's REST face, for programs on the VMs.
+        token: The bearer token that it wants; the VMs' service account hands it out.
     """
 
     emulator_id: str
@@ -59,6 +61,8 @@ class Machine:
     metadata: MetadataServer
     ssh_port: int = 0
     extra_ssh_ports: tuple[int, ...] = ()
+    api_url: str = ""
+    token: str = field(default="", repr=False)
 
 
 @dataclass
