@@ -22,6 +22,7 @@
     │   └── WorkerError                 a cell failed on a worker
     │       ├── WorkerLostError         because its process or VM is gone
     │       └── CellTimeoutError        because it ran past its deadline
+    ├── PlanError                       a program that the ahead-of-time compiler cannot plan
     └── ExperimentError                 a sweep, a results file or a notebook run
 
 Each says what happened and to what (`what`), and what to do next (`fix`). In IPython they show as those
@@ -52,6 +53,7 @@ __all__ = [
     "NotFoundError",
     "ParallelismError",
     "PermissionDeniedError",
+    "PlanError",
     "QueuedResourceFailedError",
     "QuotaExceededError",
     "StartError",
@@ -188,6 +190,14 @@ class WorkerLostError(WorkerError):
 
 class CellTimeoutError(WorkerError):
     """A cell ran past its deadline and was stopped."""
+
+
+class PlanError(MultisliceError):
+    """A program that the ahead-of-time compiler cannot plan. `detail` holds its traceback, if it has one."""
+
+    def __init__(self, what: str, *, fix: str = "", detail: str = "") -> None:
+        super().__init__(what, fix=fix)
+        self.detail = detail
 
 
 class ExperimentError(MultisliceError):

@@ -5,6 +5,7 @@ sharding.parse_strategy("fsdp", chips_per_slice=8, slices=2)      # 8-way FSDP +
 sharding.smallest_batch("v4", slices=2)                           # 176000.0 tokens per slice
 sharding.predict(sharding.Model.mlp(), "v4-16", slices=2, batch_per_chip=131072)
 sharding.recommend("v4-128", 8, parameters=10e9, tokens_per_slice=400_000)
+sharding.plan(program, accelerator_type="v4-16", slices=2, batch=131072)    # asks the TPU compiler
 ```
 """
 
@@ -23,11 +24,14 @@ from multislice_nb.sharding.intensity import (
     slices_for_batch,
     smallest_batch,
 )
+from multislice_nb.sharding.largest import largest_batch
 from multislice_nb.sharding.mesh import make_mesh
 from multislice_nb.sharding.model import Model
 from multislice_nb.sharding.naming import parse_strategy
 from multislice_nb.sharding.parallelism import AXES, Parallelism
 from multislice_nb.sharding.pipeline import Pipeline, pipelines
+from multislice_nb.sharding.planner import compare_plans, plan
+from multislice_nb.sharding.plans import LargestBatch, Plan, Plans
 from multislice_nb.sharding.roofline import (
     DcnCheck,
     check_dcn,
@@ -44,9 +48,12 @@ __all__ = [
     "Advice",
     "Calibration",
     "DcnCheck",
+    "LargestBatch",
     "Model",
     "Parallelism",
     "Pipeline",
+    "Plan",
+    "Plans",
     "Prediction",
     "Recommendation",
     "Recommendations",
@@ -55,10 +62,12 @@ __all__ = [
     "advised_batch",
     "arithmetic_intensity",
     "check_dcn",
+    "compare_plans",
     "dcn_bits_per_parameter",
     "enumerate_strategies",
     "fsdp_intensity",
     "hbm_bytes",
+    "largest_batch",
     "make_mesh",
     "memory_bytes",
     "most_tensor_ways",
@@ -66,6 +75,7 @@ __all__ = [
     "parse_strategy",
     "pipeline_intensity",
     "pipelines",
+    "plan",
     "predict",
     "recommend",
     "ring_factor",

@@ -23,8 +23,8 @@ class Traffic:
 
     Attributes:
         ici: Bytes a chip receives over ICI.
-        dcn_payload: Bytes a chip hands to DCN; an all-reduce of n slices carries them 2(n-1)/n times, a gather or
-            scatter half as often.
+        dcn_payload: Bytes a chip hands to DCN; an all-reduce of n slices carries them 2(n-1)/n times, a scatter
+            half as often, a gather n-1 times.
         dcn_wire: Bytes a chip sends over DCN.
     """
 
@@ -71,13 +71,13 @@ def traffic(model: Model, parallelism: Parallelism, tokens_per_chip: float) -> T
     }
     payload = {
         "all-reduce": shard / data * model.gradient_bytes / dcn_fsdp if dcn_data > 1 else 0.0,
-        "all-gather": shard * model.parameter_bytes if dcn_fsdp > 1 else 0.0,
+        "all-gather": shard / dcn_fsdp * model.parameter_bytes if dcn_fsdp > 1 else 0.0,
         "reduce-scatter": shard * model.gradient_bytes if dcn_fsdp > 1 else 0.0,
         "activations": passes * rows / tensor if dcn_tensor > 1 else 0.0,
     }
     times = {
         "all-reduce": ring_factor(dcn_data),
-        "all-gather": _part(dcn_fsdp),
+        "all-gather": dcn_fsdp - 1,
         "reduce-scatter": _part(dcn_fsdp),
         "activations": _part(dcn_tensor),
     }
