@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.resources
+import importlib.util
 import os
-import shutil
 import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,10 +49,18 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\nThe executed notebook:  {made[0]}")
     for path in made[1:]:
         print(f"A chart:                {path}")
-    print(f"Open it in JupyterLab:  jupyter lab {made[0]}")
-    if shutil.which("jupyter-lab") is None:
-        print("                        (pip install jupyterlab, if it is not there yet)")
+    if importlib.util.find_spec("jupyterlab") is None:
+        print(f"For JupyterLab:         {_python()} -m pip install jupyterlab")
+    print(f"Open it in JupyterLab:  {_python()} -m jupyterlab {made[0]}")
     return 0
+
+
+def _python() -> str:
+    """This Python as a user would type it from here."""
+    try:
+        return os.path.relpath(sys.executable)
+    except ValueError:  # on another drive
+        return sys.executable
 
 
 def run_quickstart(output: Path, parameters: dict[str, Any]) -> list[Path]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -51,7 +52,11 @@ def main(argv: list[str]) -> None:
 def _run_controller(folder: Path, spec: dict[str, Any]) -> None:
     os.environ["IPP_ENABLE_CURVE"] = "1"
     from ipyparallel.controller.app import IPController
+    from traitlets.config import Config
 
+    # CurveZMQ encrypts and authenticates; a key for signing besides keeps every part from warning that it has none.
+    # It goes by configuration and not by argument, which anybody on the worker could read.
+    config = Config({"Session": {"key": secrets.token_hex(32).encode()}})
     IPController.launch_instance(
         [
             f"--profile-dir={_profile(folder, 'profile')}",
@@ -60,7 +65,8 @@ def _run_controller(folder: Path, spec: dict[str, Any]) -> None:
             f"--IPController.location={spec['address']}",
             f"--HeartMonitor.period={spec['heartbeat_milliseconds']}",
             "--log-level=ERROR",
-        ]
+        ],
+        config=config,
     )
 
 

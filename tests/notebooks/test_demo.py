@@ -83,7 +83,7 @@ def test_demo_makes_a_notebook_and_two_charts(tmp_path: Path, environment: dict[
     for name in ("00_quickstart.ipynb", "tflops.png", "intensity.png"):
         assert str(output / name) in text
         assert (output / name).stat().st_size > 10_000
-    assert "jupyter lab" in text
+    assert f"-m jupyterlab {output / '00_quickstart.ipynb'}" in text
     rows = (output / "results.jsonl").read_text().splitlines()
     assert len(rows) == 12
     assert not ours(environment)

@@ -56,7 +56,7 @@ def test_committed_without_outputs(name: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_every_cell_runs(name: str, tmp_path: Path, own_emulator: dict[str, str]) -> None:
-    """nbmake passes, and every code cell really ran, which nbmake alone does not see to."""
+    """With nbmake it passes, and every code cell really ran, which nbmake alone does not see to."""
     copy = tmp_path / name
     copy.write_text((FOLDER / name).read_text())
     done = subprocess.run(
