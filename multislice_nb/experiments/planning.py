@@ -1,0 +1,163 @@
+"""Plans of the workloads that sweeps measure: the same step, lowered for a TPU that is not there.
+
+```python
+ms.plan(accelerator_type="v4-16", slices=2, strategy="fsdp", batch=131072, embedding=2048)
+```
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb import sharding, tpu
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from multislice_nb.experiments.training import Options
+    from multislice_nb.experiments.workload import Workload
+    from multislice_nb.sharding import LargestBatch, Parallelism, Plan, Plans
+
+__all__ = ["compare_plans", "largest_batch", "plan"]
+
+
+def plan(
+    workload: Workload | None = None,
+    *,
+    accelerator_type: str | tpu.AcceleratorType,
+    slices: int = 1,
+    strategy: str | Parallelism = "fsdp",
+    batch: int,
+    embedding: int = 2048,
+    layers: int = 4,
+    options: Options | None = None,
+    **planning: Any,
+) -> Plan:
+    """What XLA's TPU compiler makes of a training step, on a machine without a TPU.
+
+    Args:
+        workload: The model; an MLP of `embedding` and `layers` when left out.
+        accelerator_type: Of each slice, such as v4-16.
+        slices: How many.
+        strategy: A name such as fsdp, or a parallelism.
+        batch: Rows of the batch per device.
+        embedding: Features of the MLP's tokens.
+        layers: Layers of the MLP.
+        options: How it is trained.
+        **planning: Further options of `multislice_nb.sharding.plan`.
+
+    Raises:
+        AcceleratorTypeError: If there is no such slice.
+        ParallelismError: If the strategy fits neither the slices nor the model.
+        PlanError: If it does not compile.
+    """
+    model = _workload(workload, embedding, layers)
+    _check(model, accelerator_type, slices, strategy)
+    return sharding.plan(
+        partial(program, model, options),
+        accelerator_type=accelerator_type,
+        slices=slices,
+        strategy=strategy,
+        batch=batch,
+        **_described(model) | planning,
+    )
+
+
+def largest_batch(
+    workload: Workload | None = None,
+    *,
+    accelerator_type: str | tpu.AcceleratorType,
+    slices: int = 1,
+    strategy: str | Parallelism = "fsdp",
+    embedding: int = 2048,
+    layers: int = 4,
+    options: Options | None = None,
+    **planning: Any,
+) -> LargestBatch:
+    """The largest batch per device that fits, and where rematerialisation begins; arguments as of `plan`."""
+    model = _workload(workload, embedding, layers)
+    _check(model, accelerator_type, slices, strategy)
+    return sharding.largest_batch(
+        partial(program, model, options),
+        accelerator_type=accelerator_type,
+        slices=slices,
+        strategy=strategy,
+        **_described(model) | planning,
+    )
+
+
+def compare_plans(
+    workload: Workload | None = None,
+    *,
+    accelerator_type: str | tpu.AcceleratorType,
+    slices: int = 1,
+    strategies: Iterable[str | Parallelism] | None = None,
+    batches: Iterable[int],
+    embedding: int = 2048,
+    layers: int = 4,
+    options: Options | None = None,
+    **planning: Any,
+) -> Plans:
+    """Plans for several strategies and batches; by default all strategies that the overview does not advise against."""
+    model = _workload(workload, embedding, layers)
+    chosen = list(
+        strategies
+        or sharding.enumerate_strategies(accelerator_type, slices, advised=True, splits=model.splits)
+    )
+    for strategy in chosen:
+        _check(model, accelerator_type, slices, strategy)
+    return sharding.compare_plans(
+        partial(program, model, options),
+        accelerator_type=accelerator_type,
+        slices=slices,
+        strategies=chosen,
+        batches=batches,
+        **_described(model) | planning,
+    )
+
+
+def program(workload: Workload, options: Options | None, mesh: Any, batch: int) -> tuple[Any, Any]:
+    """The jitted step of a workload on a mesh, and its arguments as shapes.
+
+    Args:
+        workload: The model.
+        options: How it is trained.
+        mesh: Axes data, fsdp and tensor.
+        batch: Rows per device.
+    """
+    from multislice_nb.experiments import training
+
+    return (
+        training.train_step(workload, mesh, options),
+        training.arguments(workload, mesh, batch * mesh.size, options),
+    )
+
+
+def _workload(workload: Workload | None, embedding: int, layers: int) -> Workload:
+    from multislice_nb.experiments.workload import MLP
+
+    return workload or MLP(embedding=embedding, layers=layers)
+
+
+def _check(
+    workload: Workload,
+    accelerator_type: str | tpu.AcceleratorType,
+    slices: int,
+    strategy: str | Parallelism,
+) -> None:
+    """Refuse what the mesh axes do not divide before a process is started."""
+    from multislice_nb.experiments.workload import check
+
+    devices = tpu.AcceleratorType.parse(accelerator_type).device_count
+    check(workload, sharding.parse_strategy(strategy, devices, slices))
+
+
+def _described(workload: Workload) -> dict[str, Any]:
+    """The title of a plan and, where there is one, the closed form of the model."""
+    settings = {name: value for name, value in workload.settings.items() if name != "dtype"}
+    title = ", ".join([workload.name, *(f"{name} {value}" for name, value in settings.items())])
+    if workload.name != "mlp":
+        return {"title": title}
+    embedding, layers = int(settings["embedding"]), int(settings["layers"])
+    return {"title": title, "model": sharding.Model.mlp(embedding, layers)}
