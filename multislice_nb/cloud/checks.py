@@ -82,6 +82,12 @@ def generation_name(api_type: str) -> str:
     return api_type
 
 
+def _type_name(api_type: str) -> str:
+    """gcloud's spelling of a type, as `v5litepod` for V5LITE_POD."""
+    name = generation_name(api_type)
+    return next((kind.prefix for kind in GENERATIONS if kind.name == name), api_type)
+
+
 def normalise(values: Values) -> list[Fault]:
     """Turn what people write into what is meant, in place; faults are what cannot be read."""
     faults: list[Fault] = []
@@ -91,6 +97,8 @@ def normalise(values: Values) -> list[Fault]:
     values["metadata"] = {str(key): str(value) for key, value in dict(values["metadata"]).items()}
     if values["accelerator_type"]:
         values["accelerator_type"] = str(values["accelerator_type"]).strip().lower()
+    if values["type"]:
+        values["type"] = _type_name(str(values["type"]))
     if any(values[name] for name in _ALPHA_FIELDS):
         values["api_version"] = "v2alpha1"
     return faults

@@ -1,0 +1,184 @@
+"""Finding what was forgotten: dead requests that hold quota, what outlived its time or its notebook.
+
+Looking deletes nothing. What is found is shown with its reason and the chips it holds, and `sweep` deletes
+what the user confirms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from multislice_nb._portal import sync
+from multislice_nb.cloud.cost import usage
+from multislice_nb.cloud.display import html_table, text_table
+from multislice_nb.cloud.queued_resource import QueuedResource
+from multislice_nb.errors import MultisliceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from multislice_nb.cloud.ledger import Entry
+    from multislice_nb.cloud.session import Cloud
+    from multislice_nb.cloud.status import NodeStatus, QueuedResourceStatus
+
+__all__ = ["Finding", "Reclaimable", "look"]
+
+_HEADER = ("NAME", "ZONE", "STATE", "WHY", "HOLDS")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One queued resource that may be reclaimed.
+
+    Attributes:
+        status: What it is.
+        reason: Why it is here.
+        ours: Whether this tool created it.
+        certain: Whether it can be of no use to anybody: dead, overdue, or partly lost. An orphan may still
+            be at work for a job that does not need its notebook.
+        spent: Chip-hours so far, and cost where a price is known.
+    """
+
+    status: QueuedResourceStatus
+    reason: str
+    ours: bool
+    certain: bool
+    spent: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.status.name
+
+    @property
+    def holds(self) -> str:
+        """The quota and chips it holds."""
+        chips = self.status.chips
+        quota = f"1 queued resource, {chips} chips of {self.status.capacity} quota" if chips else "1 queued resource"
+        return f"{quota} · {self.spent}" if self.spent else quota
+
+    def row(self) -> tuple[str, ...]:
+        """Cells of a table."""
+        return self.name, self.status.zone, self.status.state, self.reason, self.holds
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.status.zone}) {self.status.state}: {self.reason}; holds {self.holds}"
+
+
+class Reclaimable:
+    """What was found; nothing is deleted until `sweep` is called."""
+
+    def __init__(self, cloud: Cloud, findings: Iterable[Finding], vanished: Iterable[Entry]) -> None:
+        self._cloud = cloud
+        self.findings = tuple(findings)
+        self.vanished = tuple(vanished)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(finding.name for finding in self.findings)
+
+    @property
+    def chips(self) -> int:
+        """Chips they hold together."""
+        return sum(finding.status.chips or 0 for finding in self.findings)
+
+    def sweep(self, names: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Delete these, with their slices; those that are certainly of no use when None.
+
+        Returns:
+            The names of what is gone.
+
+        Raises:
+            MultisliceError: One could not be deleted; the others were all the same.
+        """
+        return sync(self.asweep, names)
+
+    async def asweep(self, names: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Twin of `sweep`."""
+        wanted = None if names is None else set(names)
+        chosen = [f for f in self.findings if (f.certain if wanted is None else f.name in wanted)]
+        handles = [QueuedResource(self._cloud, finding.status) for finding in chosen]
+        outcomes = await asyncio.gather(*(handle.adelete() for handle in handles), return_exceptions=True)
+        failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if failed:
+            raise failed[0]
+        return tuple(handle.name for handle in handles)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __repr__(self) -> str:
+        return f"<Reclaimable {', '.join(self.names) or 'nothing'}>"
+
+    def __str__(self) -> str:
+        if not self.findings:
+            return "Nothing to reclaim."
+        total = f"{len(self.findings)} queued resources hold {self.chips} chips of quota."
+        return f"{text_table(_HEADER, [finding.row() for finding in self.findings])}\n{total}"
+
+    def _repr_html_(self) -> str:
+        if not self.findings:
+            return "<p>Nothing to reclaim.</p>"
+        return html_table(_HEADER, [finding.row() for finding in self.findings])
+
+
+async def look(cloud: Cloud, zone: str = "-") -> Reclaimable:
+    """Compare the ledger with what the API lists, in all zones where anything of ours may be.
+
+    What the ledger has and the API has not is struck out of the ledger: it is gone.
+    """
+    entries = [entry for entry in cloud.ledger.entries() if entry.project == cloud.project]
+    statuses = cloud.ledger.observe(await cloud.provider.list_queued_resources(zone))
+    nodes = await cloud.provider.list_nodes(zone)
+    by_key = {(entry.zone, entry.name): entry for entry in entries}
+    there = {(status.zone, status.name) for status in statuses}
+    gone = [e for key, e in by_key.items() if key not in there and zone in {"-", e.zone}]
+    for entry in gone:
+        if await _is_gone(cloud, entry):
+            cloud.ledger.end(entry.project, entry.zone, entry.name)
+    findings = []
+    for status in statuses:
+        mine = by_key.get((status.zone, status.name))
+        why = _reason(status, mine, [node for node in nodes if node.node_id in status.node_ids])
+        if why is not None:
+            spent = str(usage(status, cloud.ledger.timeline(status), mine.chip_hour_price if mine else None))
+            findings.append(Finding(status, why[0], mine is not None, why[1], spent))
+    return Reclaimable(cloud, findings, gone)
+
+
+async def _is_gone(cloud: Cloud, entry: Entry) -> bool:
+    """A list can leave out a zone that could not be reached: only a get proves it."""
+    from multislice_nb.errors import NotFoundError
+
+    try:
+        await cloud.provider.get_queued_resource(entry.name, entry.zone)
+    except NotFoundError:
+        return True
+    except MultisliceError:
+        return False
+    return False
+
+
+def _reason(
+    status: QueuedResourceStatus, entry: Entry | None, nodes: list[NodeStatus]
+) -> tuple[str, bool] | None:
+    """Why it can be reclaimed and whether that is certain; None when it is well."""
+    lost = [node.node_id for node in nodes if node.is_lost]
+    ready = sum(node.state == "READY" for node in nodes)
+    if status.state == "FAILED" and ready:
+        return f"FAILED with {ready} of {status.node_count} slices running", True
+    if status.is_dead:
+        return f"{status.state}, which holds its name and quota", True
+    if status.state in {"DELETING", "SUSPENDING"}:
+        return None
+    overdue = entry.overdue() if entry else None
+    if overdue:
+        return overdue, True
+    if status.is_active and (lost or len(nodes) < status.node_count):
+        return f"ACTIVE with {ready} of {status.node_count} slices running", False
+    if entry is not None and entry.owner_is_alive is False:
+        return f"the notebook that asked for it is gone (process {entry.owner_pid})", False
+    return None
