@@ -16,19 +16,12 @@ from multislice_nb.emulator.operations import Operations
 from multislice_nb.emulator.provisioner import Provisioner
 from multislice_nb.emulator.repair import Repairs
 from multislice_nb.emulator.rpc import ApiError, Json
+from multislice_nb.emulator.schema import methods
 from multislice_nb.emulator.slices import Slices
 from multislice_nb.emulator.vm import Machine, power_off
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-# Methods by their names in the service; what is not here does not exist.
-_ALPHA_ONLY = {
-    "ListReservations",
-    "PerformMaintenance",
-    "PerformMaintenanceQueuedResource",
-    "SimulateMaintenanceEvent",
-}
 
 
 class Engine:
@@ -54,9 +47,9 @@ class Engine:
         Raises:
             ApiError: The service's refusal.
         """
-        handler: Callable[[Json, str], Awaitable[Json]] | None = getattr(self.api, method, None)
-        if handler is None or not method[0].isupper() or (version == "v2" and method in _ALPHA_ONLY):
+        if method not in methods(version):
             raise ApiError("UNIMPLEMENTED", f"Method {method} is not implemented in {version}.")
+        handler: Callable[[Json, str], Awaitable[Json]] = getattr(self.api, method)
         await self.api_faults.before(method)
         return await handler(request, version)
 

@@ -82,6 +82,7 @@ class Faults:
         admissions.quota.clear()
         admissions.queued_resource_quota = UNLIMITED
         admissions.limits.clear()
+        admissions.reservations.clear()
         admissions.pump()
         for vm in list(self._engine.store.vms()):
             self._set(vm, ssh_refused=False, hung=False, disk_full=False)

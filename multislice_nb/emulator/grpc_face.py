@@ -11,7 +11,7 @@ from google.protobuf.json_format import ParseDict
 from google.rpc import error_details_pb2, status_pb2  # noqa: F401 - error details are found by their type's name
 
 from multislice_nb.emulator.rpc import ApiError, Json
-from multislice_nb.emulator.schema import message_class, to_dict, to_message
+from multislice_nb.emulator.schema import message_class, methods, to_dict, to_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,10 +66,9 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
             return None
         if not self._known(details.invocation_metadata or ()):
             return grpc.unary_unary_rpc_method_handler(_refuse_stranger)
-        try:
-            request_class = message_class(version, f"{method}Request")
-        except AttributeError:
+        if method not in methods(version):
             return None
+        request_class = message_class(version, f"{method}Request")
         self._active()
 
         async def call(request: Any, context: Any) -> Any:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from multislice_nb.emulator import legacy
 from multislice_nb.emulator.rpc import ApiError, Json, invalid
-from multislice_nb.emulator.schema import fit, message_class, read
+from multislice_nb.emulator.schema import fit, message_class, methods, read
 
 if TYPE_CHECKING:
     from multislice_nb.emulator.admin import Admin
@@ -123,7 +123,7 @@ class Rest:
 
     async def _call(self, request: web.Request, version: str, path: str) -> Json:
         for verb, pattern, method, path_field, body_field in _COMPILED:
-            if verb == request.method and pattern.fullmatch(path):
+            if verb == request.method and pattern.fullmatch(path) and method in methods(version):
                 document = _query(request, version, method)
                 if body_field:
                     _merge(document, body_field, await _body(request))

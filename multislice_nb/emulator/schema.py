@@ -45,6 +45,34 @@ def message_class(version: str, name: str) -> Any:
     return type(wrapper.pb(wrapper()))
 
 
+# What only v2alpha1 has, by comparing the two versions' published services.
+_ALPHA_ONLY = frozenset(
+    {
+        "ListReservations",
+        "PerformMaintenance",
+        "PerformMaintenanceQueuedResource",
+        "SimulateMaintenanceEvent",
+    }
+)
+_METHODS = frozenset(
+    {
+        *_ALPHA_ONLY,
+        *("ListNodes", "GetNode", "CreateNode", "DeleteNode", "StopNode", "StartNode", "UpdateNode"),
+        *("ListQueuedResources", "GetQueuedResource", "CreateQueuedResource", "DeleteQueuedResource"),
+        *("ResetQueuedResource", "GenerateServiceIdentity", "GetGuestAttributes"),
+        *("ListAcceleratorTypes", "GetAcceleratorType", "ListRuntimeVersions", "GetRuntimeVersion"),
+        *("ListLocations", "GetLocation"),
+        *("ListOperations", "GetOperation", "CancelOperation", "DeleteOperation", "WaitOperation"),
+    }
+)
+
+
+@functools.cache
+def methods(version: str) -> frozenset[str]:
+    """The methods of a version of the service, with those of operations and locations."""
+    return _METHODS if version == "v2alpha1" else _METHODS - _ALPHA_ONLY
+
+
 def to_dict(message: Any) -> Json:
     """The canonical form of a message."""
     document: Json = MessageToDict(message)

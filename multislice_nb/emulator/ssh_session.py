@@ -75,6 +75,7 @@ class _WorkerFiles(asyncssh.SFTPServer):
 
     def __init__(self, channel: asyncssh.SSHServerChannel[bytes], vm: Vm) -> None:
         super().__init__(channel)
+        vm.prepare()
         self._home = os.fsencode(vm.home)
         self._vm = vm
 
