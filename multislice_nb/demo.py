@@ -88,6 +88,9 @@ def run_quickstart(output: Path, parameters: dict[str, Any]) -> list[Path]:
                 parameters=parameters | {"output": str(output.resolve())},
                 kernel_name="python3",
                 progress_bar=True,
+                # What a cell says is in the notebook; what the kernel's own log says of its transport, or of
+                # being interrupted, is nothing that a reader of this terminal could act on.
+                extra_arguments=["--log-level=CRITICAL"],
             )
         except papermill.PapermillExecutionError as error:
             raise errors.ExperimentError(
