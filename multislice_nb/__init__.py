@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from multislice_nb.cloud import connect
     from multislice_nb.cluster import attach
     from multislice_nb.experiments import sweep
+    from multislice_nb.experiments.planning import largest_batch, plan
     from multislice_nb.magics import load_ipython_extension
     from multislice_nb.plotting import plot_intensity
+    from multislice_nb.sharding import recommend
+    from multislice_nb.widgets import panel
 
 __version__ = "0.1.0"
 
@@ -34,9 +37,13 @@ __all__ = [
     "connect",
     "errors",
     "experiments",
+    "largest_batch",
     "load_ipython_extension",
+    "panel",
+    "plan",
     "plot_intensity",
     "plotting",
+    "recommend",
     "sharding",
     "sweep",
     "tpu",
@@ -46,8 +53,12 @@ _ROOMS = {"cloud", "cluster", "errors", "experiments", "plotting", "sharding", "
 _HOMES = {
     "attach": "cluster",
     "connect": "cloud",
+    "largest_batch": "experiments.planning",
     "load_ipython_extension": "magics",
+    "panel": "widgets",
+    "plan": "experiments.planning",
     "plot_intensity": "plotting",
+    "recommend": "sharding",
     "sweep": "experiments",
 }
 
