@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from multislice_nb.emulator import grpc_face, network, reaper
+from multislice_nb.emulator import client_environment, grpc_face, network, reaper
 from multislice_nb.emulator.address import EmulatorAddress, address_file, private_folder, write_private
 from multislice_nb.emulator.admin import Admin
 from multislice_nb.emulator.clock import Clock
@@ -98,6 +98,7 @@ async def _run(home: Path, emulator_id: str, scratch: Path) -> None:
     await runner.setup()
     grpc_path = str(scratch / "grpc")
     grpc_server = await grpc_face.serve(engine, token, admin.active, grpc_path)
+    client_environment.write_gcloud_files(home, token, machine.ssh_port)
     wire = Wire(lambda: runner.server(), grpc_path)  # type: ignore[misc,return-value]  # noqa: PLW0108
     port = wire.open()
     hosts |= {f"{host}:{port}" for host in ("127.0.0.1", "localhost", "tpu.localhost")}
@@ -124,6 +125,7 @@ async def _run(home: Path, emulator_id: str, scratch: Path) -> None:
         log.info("ending")
     finally:
         address_file(home).unlink(missing_ok=True)
+        client_environment.token_file(home).unlink(missing_ok=True)
         await wire.close()
         await engine.close()
         await metadata.stop()
