@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +13,7 @@ from multislice_nb.errors import MagicError
 from multislice_nb.magics.live import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from multislice_nb.cluster import CellResult, Cluster
     from multislice_nb.cluster.progress import CellProgress
@@ -59,7 +62,8 @@ def run_cell(
             line.show(str(look))
 
     try:
-        result = cluster.run(code, ranks=ranks, timeout=timeout, check=False, on_update=progress)
+        with _plain_warnings():
+            result = cluster.run(code, ranks=ranks, timeout=timeout, check=False, on_update=progress)
     except KeyboardInterrupt:
         if last:
             line.end(str(replace(last[0], running=())))
@@ -70,6 +74,22 @@ def run_cell(
         line.end(_text(result, group_outputs))
         _displays(result)
     return result
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Our own warnings as a sentence: the line of our code that they point to is of no use to anybody."""
+    show = warnings.showwarning
+
+    def plain(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if category.__module__.startswith("multislice_nb."):
+            print(f"Note: {message}", file=sys.stderr)
+        else:
+            show(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = plain
+        yield
 
 
 def _text(result: CellResult, group_outputs: str) -> str:

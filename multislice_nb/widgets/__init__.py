@@ -6,12 +6,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from multislice_nb.widgets.panel import Panel, panel
+    from multislice_nb.widgets.control import Panel, panel
 
 __all__ = ["Panel", "panel"]
 
 # Late, so that ipywidgets comes with the first panel.
-_HOMES = {"Panel": "panel", "panel": "panel"}
+_HOMES = {"Panel": "control", "panel": "control"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multislice_nb.magics.completion import Completion
+from multislice_nb.widgets.session import Session
+
+
+@pytest.fixture
+def completion() -> Completion:
+    session = Session()
+    session.know("demo", "other")
+    return Completion(session, {"demo_name": "demo", "count": 2, "_hidden": 0})
+
+
+def offered(completion: Completion, line: str) -> list[str] | None:
+    found = completion.offer(line)
+    return None if found is None else found[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%multislice cre", ["create"]),
+        ("qr = %multislice cre", ["create"]),
+        ("    %multislice de", ["describe", "detach", "delete"]),
+        ("%multislice create demo --accel", ["--accelerator-type"]),
+        ("%multislice create demo --spot --res", ["--reservation", "--reservation-host"]),
+        ("%multislice create demo --accelerator-type v4-16 --zone ", ["us-central2-b"]),
+        ("%multislice create demo --accelerator-type=v5litepod-3", ["v5litepod-32"]),
+        ("%multislice delete ", ["demo", "other"]),
+        ("%multislice delete demo --as", ["--async"]),
+        ("%multislice wait oth", ["other"]),
+        ("%multislice plot ", ["tflops", "intensity"]),
+        ("%multislice sweep --strategies fsdp,ten", ["tensor"]),
+        ("%multislice create x --node-count $co", ["count"]),
+        ("%multislice delete {demo", ["demo_name"]),
+        ("%%multislice --ra", ["--ranks"]),
+        ("%%multislice -o ", ["count", "demo_name"]),
+        ("%%multislice --group-outputs ", ["type", "engine"]),
+        ("%multislice nothing ", []),
+    ],
+)
+def test_what_fits_is_offered(completion: Completion, line: str, expected: list[str]) -> None:
+    """Subcommands, flags, values and variables are offered where they fit, and no others."""
+    assert offered(completion, line) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["x = cre", "%matplotlib in", "print('%multislice cre", "%multislice", "%multislice plot tflops sweeps/"],
+)
+def test_other_lines_are_left_to_ipython(completion: Completion, line: str) -> None:
+    """Where it is not about a word of `%multislice`, nothing is offered and nothing suppressed."""
+    assert offered(completion, line) is None
+
+
+def test_zones_narrow_the_accelerator_types(completion: Completion) -> None:
+    """With a zone on the line only types of that zone are offered."""
+    words = offered(completion, "%multislice create demo --zone us-central2-b --accelerator-type ")
+    assert words is not None
+    assert "v4-16" in words
+    assert not any(word.startswith("v6e") for word in words)
+
+
+def test_a_flag_is_offered_once(completion: Completion) -> None:
+    """A flag that stands on the line, or is excluded by one, is not offered again."""
+    words = offered(completion, "%multislice create demo --spot -")
+    assert words is not None
+    assert "--spot" not in words
+    assert "--reserved" not in words
+
+
+def test_completion_never_waits(completion: Completion, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names come from the last listing: the API is not called in the kernel's thread."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("it was called")
+
+    monkeypatch.setattr("multislice_nb._portal.sync", refuse)
+    assert offered(completion, "%multislice delete d") == ["demo"]

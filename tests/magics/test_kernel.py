@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytest.importorskip("jupyter_client")
+
+
+class Kernel:
+    """A real kernel, spoken to as a front end does."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def run(self, code: str, *, watched: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Run a cell; the reply's content and what was published meanwhile."""
+        published: list[dict[str, Any]] = []
+        reply = self.client.execute_interactive(
+            code, allow_stdin=watched, stdin_hook=lambda _: None, output_hook=published.append, timeout=60
+        )
+        return reply["content"], published
+
+    def ask(self, kind: str, code: str) -> dict[str, Any]:
+        """A complete or inspect request at the end of a cell; the reply's content."""
+        self_ = getattr(self.client, kind)(code, len(code))
+        while True:
+            reply = self.client.get_shell_msg(timeout=60)
+            if reply["parent_header"].get("msg_id") == self_:
+                return dict(reply["content"])
+
+
+@pytest.fixture(scope="module")
+def kernel(emulator_home: Path) -> Iterator[Kernel]:
+    from jupyter_client.manager import KernelManager
+
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(env=os.environ | {"MULTISLICE_NB_HOME": str(emulator_home)})
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    made = Kernel(client)
+    made.run("%load_ext multislice_nb")
+    made.run("%multislice connect --emulator")
+    yield made
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def texts(published: list[dict[str, Any]], kind: str) -> list[str]:
+    return [m["content"]["data"]["text/plain"] for m in published if m["msg_type"] == kind]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("%multislice des", ["describe"]),
+        ("%multislice create demo --accelerator-ty", ["--accelerator-type"]),
+        ("%multislice create demo --accelerator-type v5litepod-3", ["v5litepod-32"]),
+        ("x = 1\nqr = %multislice create demo --runtime-v", ["--runtime-version"]),
+        ("%multislice sweep --strategies fsdp+t", ["fsdp+tensor"]),
+        ("%%multislice --group", ["--group-outputs"]),
+    ],
+)
+def test_tab_completes_through_the_kernel(kernel: Kernel, code: str, expected: list[str]) -> None:
+    """A complete_request is answered with the table's words alone, replacing the word that was begun."""
+    reply = kernel.ask("complete", code)
+    assert reply["matches"] == expected
+    completed = code[: reply["cursor_start"]] + expected[0]
+    assert completed.startswith(code)
+
+
+def test_the_question_mark_shows_the_overview(kernel: Kernel) -> None:
+    """An inspect_request on the magic is answered with all subcommands."""
+    reply = kernel.ask("inspect", "%multislice")
+    assert reply["found"]
+    assert "Ask for slices: a queued resource." in reply["data"]["text/plain"]
+
+
+def test_waiting_is_one_output_that_changes(kernel: Kernel) -> None:
+    """Where somebody watches, waiting publishes one output and updates it, and the handle is displayed once."""
+    reply, published = kernel.run("%multislice create seen --accelerator-type v4-8 --wait")
+    assert reply["status"] == "ok"
+    assert len(texts(published, "display_data")) == 1
+    last = texts(published, "update_display_data")[-1]
+    assert last.startswith("WAITING_FOR_RESOURCES")
+    assert last.endswith("→ ACTIVE")
+    assert len(texts(published, "execute_result")) == 1
+    assert [m for m in published if m["msg_type"] == "stream"] == []
+
+
+def test_without_a_watcher_each_state_is_a_line(kernel: Kernel) -> None:
+    """For papermill and its like, nothing is updated: each state is printed once."""
+    _, published = kernel.run("%multislice create unseen --accelerator-type v4-8 --wait", watched=False)
+    streamed = "".join(m["content"]["text"] for m in published if m["msg_type"] == "stream")
+    assert streamed.splitlines() == ["unseen WAITING_FOR_RESOURCES", "unseen PROVISIONING", "unseen ACTIVE"]
+    assert texts(published, "update_display_data") == []
+
+
+def test_a_wrong_word_fails_the_cell(kernel: Kernel) -> None:
+    """The reply is an error with our class and two sentences, which no notebook runner lets pass."""
+    reply, _ = kernel.run("%multislice creat x")
+    assert reply["status"] == "error"
+    assert reply["ename"] == "MagicError"
+    assert "Did you mean %multislice create?" in reply["traceback"][0]
+
+
+def test_names_of_queued_resources_are_offered(kernel: Kernel) -> None:
+    """What was created is completed without a listing in between."""
+    assert {"seen", "unseen"} <= set(kernel.ask("complete", "%multislice delete ")["matches"])
+    _, published = kernel.run("%multislice delete seen unseen")
+    assert "seen deleted" in texts(published, "execute_result")[0]
+    assert "seen" not in kernel.ask("complete", "%multislice delete ")["matches"]

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import inspect
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multislice_nb.errors import MagicError
+from multislice_nb.magics import parser
+from multislice_nb.magics.actions import Actions
+from multislice_nb.magics.arguments import ranks
+from multislice_nb.magics.grammar import CELL, SUBCOMMANDS, SYNONYMS, subcommand
+
+WORDS = st.text(st.characters(blacklist_categories=["Cs", "Cc", "Zs", "Zl", "Zp"]), min_size=1, max_size=12)
+
+
+@given(
+    st.lists(WORDS | st.sampled_from([flag for c in SUBCOMMANDS for a in c.arguments for flag in a.flags]))
+)
+def test_any_line_is_understood_or_refused_as_a_magic_error(words: list[str]) -> None:
+    """No line ends the process or raises anything but a MagicError that says what to do."""
+    for line in (" ".join(words), "create " + shlex.join(words)):
+        for read in (parser.parse, parser.parse_cell):
+            try:
+                read(line)
+            except MagicError as error:
+                assert error.what
+                assert error.fix
+
+
+@given(
+    name=st.from_regex(r"[a-z][a-z0-9-]{0,10}", fullmatch=True),
+    count=st.integers(-5, 300),
+    tags=st.lists(st.from_regex(r"[a-z]{1,5}", fullmatch=True), min_size=1),
+    zone=st.sampled_from(["us-central2-b", "-"]),
+    order=st.randoms(),
+)
+def test_flags_may_stand_in_any_order(name, count, tags, zone, order) -> None:
+    """What a line says does not depend on the order of its words, nor on `=` or a blank after a flag."""
+    pieces = [
+        [name],
+        ["--node-count", str(count)],
+        [f"--tags={','.join(tags)}"],
+        ["--zone", zone],
+        ["--spot"],
+    ]
+    order.shuffle(pieces)
+    call = parser.parse("create " + shlex.join(word for piece in pieces for word in piece))
+    assert call.values == {"name": name, "node_count": count, "tags": tuple(tags), "zone": zone, "spot": True}
+
+
+@given(st.sets(st.integers(0, 200), min_size=1))
+def test_ranks_are_read_as_they_are_written(chosen: set[int]) -> None:
+    """Every set of ranks that is told in ranges is read back as that set."""
+    from multislice_nb.cluster.inventory import ranks_text
+
+    text = ranks_text(chosen).partition(" ")[2].replace(" ", "")
+    assert ranks(text) == tuple(sorted(chosen))
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("creat demo", "%multislice create"),
+        ("ls", "%multislice list"),
+        ("run", "%%multislice"),
+        ("create demo --nod-count 2", "--node-count"),
+        ("create demo --accelerator_type v4-16", "--accelerator-type"),
+        ("plot tflosp", "tflops"),
+        ("help craete", "%multislice create"),
+    ],
+)
+def test_a_wrong_word_gets_the_right_one(line: str, meant: str) -> None:
+    """A misspelt subcommand, flag or choice is answered with the one that was meant."""
+    with pytest.raises(MagicError) as caught:
+        parser.parse(line)
+    assert f"Did you mean {meant}?" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("create", "needs NAME"),
+        ("create a b", "no place for 'b'"),
+        ("create a --node-count two", "takes a whole number, not 'two'"),
+        ("create a --spot --reserved", "exclude each other"),
+        ("create a --zone", "needs a value"),
+        ("create a --zone --spot", "needs a value"),
+        ("create 'a", "cannot be read"),
+        ("create a --labels b", "KEY=VALUE"),
+        ("sweep --strategies fsdp", "--batch-sizes"),
+    ],
+)
+def test_what_is_wrong_is_said(line: str, said: str) -> None:
+    """Each kind of mistake is named in the error."""
+    with pytest.raises(MagicError, match=said):
+        parser.parse(line)
+
+
+def test_a_subcommand_after_two_percent_signs_is_explained() -> None:
+    """`%%multislice list` says that a subcommand takes one percent sign."""
+    with pytest.raises(MagicError) as caught:
+        parser.parse_cell("list")
+    assert "%multislice list" in caught.value.fix
+
+
+def test_a_pasted_gcloud_line_is_understood() -> None:
+    """Flags with line continuations, as people paste them, mean the same."""
+    call = parser.parse("create demo \\\n  --accelerator-type=v4-16 \\\n  --node-count=2 --async")
+    assert call.values["accelerator_type"] == "v4-16"
+    assert call.values["node_count"] == 2
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS, ids=lambda command: command.name)
+def test_every_subcommand_has_its_method(command) -> None:
+    """A method of Actions takes exactly the arguments that the table gives it."""
+    parameters = inspect.signature(getattr(Actions, command.name)).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    names = {argument.name for argument in command.arguments}
+    assert takes_any or set(parameters) - {"self"} == names
+    required = {n for n, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
+    assert required - {"self"} <= {a.name for a in command.arguments if a.required}
+
+
+def test_the_table_has_no_doubles() -> None:
+    """Names and flags are unique, and synonyms lead to subcommands that exist and are none themselves."""
+    names = [command.name for command in SUBCOMMANDS]
+    assert len(set(names)) == len(names)
+    for command in (*SUBCOMMANDS, CELL):
+        flags = [flag for argument in command.arguments for flag in argument.flags]
+        assert len(set(flags)) == len(flags)
+    for word, meant in SYNONYMS.items():
+        assert subcommand(word) is None
+        assert meant.startswith("%%") or subcommand(meant)
+
+
+def test_create_takes_every_flag_of_gcloud_that_a_request_has() -> None:
+    """Each field of a request can be given by a flag of its own name, or is left out for a reason."""
+    from multislice_nb.cloud import QueuedResourceRequest
+
+    left_out = {
+        "api_version",
+        "data_disks",
+        "workload_type",
+        "autocheckpoint_enabled",
+        "cidr_range",
+        "min_duration",
+    }
+    create = subcommand("create")
+    assert create is not None
+    taken = {argument.name for argument in create.arguments}
+    assert set(QueuedResourceRequest.__dataclass_fields__) - taken == left_out

@@ -1,0 +1,172 @@
+"""A real JupyterLab and a real browser, for the tests of what people see."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DEADLINE = 60_000
+"""Milliseconds to wait for something on a page."""
+
+
+@contextmanager
+def jupyterlab(folder: Path, **environment: str) -> Iterator[Lab]:
+    """A server with its files in a folder; ended with all its kernels."""
+    token = secrets.token_hex(16)
+    home = folder / "home"
+    settings = home / "config" / "lab" / "user-settings" / "@jupyterlab"
+    (settings / "apputils-extension").mkdir(parents=True)
+    (settings / "apputils-extension" / "notification.jupyterlab-settings").write_text(
+        json.dumps({"fetchNews": "false", "checkForUpdates": False})
+    )
+    (folder / "work").mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--port=0",
+        f"--IdentityProvider.token={token}",
+    ]
+    command += [
+        f"--ServerApp.root_dir={folder / 'work'}",
+        "--ServerApp.allow_root=True",
+        "--LabApp.news_url=None",
+    ]
+    command += ["--LabApp.collaborative=False", "--KernelManager.shutdown_wait_time=3"]
+    own = {
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "config" / "lab" / "user-settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "IPYTHONDIR": str(home / "ipython"),
+        **environment,
+    }
+    with (folder / "lab.log").open("w") as log:
+        process = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log, cwd=folder)
+    try:
+        yield Lab(folder / "work", _address(folder / "lab.log", process), token)
+    finally:
+        _end(process)
+
+
+def _address(log: Path, process: subprocess.Popen[bytes], deadline: float = 60.0) -> str:
+    limit = time.monotonic() + deadline
+    while time.monotonic() < limit and process.poll() is None:
+        found = re.search(r"http://(?:localhost|127\.0\.0\.1):\d+", log.read_text())
+        if found and _answers(found[0]):
+            return found[0]
+        time.sleep(0.1)
+    raise AssertionError(f"JupyterLab did not start: {log.read_text()[-3000:]}")
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/api", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for child in psutil.wait_procs(family, timeout=5)[1]:
+        child.kill()
+
+
+class Lab:
+    """A running server.
+
+    Args:
+        folder: Its files.
+        address: Where it answers.
+        token: What lets one in.
+    """
+
+    def __init__(self, folder: Path, address: str, token: str) -> None:
+        self.folder = folder
+        self.address = address
+        self.token = token
+
+    def notebook(self, name: str, cells: Sequence[str]) -> str:
+        """Write a notebook; returns the address that opens it."""
+        import nbformat
+
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        nbformat.write(made, self.folder / f"{name}.ipynb")
+        return f"{self.address}/doc/tree/{name}.ipynb?token={self.token}&reset"
+
+
+class Notebook:
+    """A notebook in a page.
+
+    Args:
+        page: Playwright's page.
+        address: What opens it.
+    """
+
+    def __init__(self, page: Any, address: str) -> None:
+        self.page = page
+        page.set_default_timeout(DEADLINE)
+        page.goto(address)
+        page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
+        page.get_by_text("Python 3", exact=False).first.wait_for()
+        self.idle()
+
+    def idle(self) -> None:
+        """Wait until the kernel has nothing to do."""
+        self.page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for(state="attached")
+
+    def cell(self, number: int) -> Any:
+        """A cell by its place."""
+        return self.page.locator(".jp-Notebook .jp-CodeCell").nth(number)
+
+    def start(self, number: int) -> Any:
+        """Run a cell and do not wait for its end."""
+        cell = self.cell(number)
+        cell.locator(".cm-content").click()
+        self.page.keyboard.press("Control+Enter")
+        return cell
+
+    def run(self, number: int) -> Any:
+        """Run a cell and wait until it has ended."""
+        cell = self.start(number)
+        cell.locator(".jp-InputPrompt", has_text=re.compile(r"\[\d+\]")).wait_for()
+        return cell
+
+    def output(self, number: int) -> Any:
+        """What a cell has put out."""
+        return self.cell(number).locator(".jp-Cell-outputWrapper")
