@@ -10,12 +10,14 @@ from multislice_nb.widgets.session import Session
 
 @pytest.fixture
 def completion() -> Completion:
+    """With two queued resources and three variables."""
     session = Session()
     session.know("demo", "other")
     return Completion(session, {"demo_name": "demo", "count": 2, "_hidden": 0})
 
 
 def offered(completion: Completion, line: str) -> list[str] | None:
+    """The words alone."""
     found = completion.offer(line)
     return None if found is None else found[1]
 

@@ -37,6 +37,7 @@ class Kernel:
 
 @pytest.fixture(scope="module")
 def kernel(emulator_home: Path) -> Iterator[Kernel]:
+    """With the extension loaded and connected to the emulator."""
     from jupyter_client.manager import KernelManager
 
     manager = KernelManager(kernel_name="python3")
@@ -53,6 +54,7 @@ def kernel(emulator_home: Path) -> Iterator[Kernel]:
 
 
 def texts(published: list[dict[str, Any]], kind: str) -> list[str]:
+    """What messages of a kind show as text."""
     return [m["content"]["data"]["text/plain"] for m in published if m["msg_type"] == kind]
 
 

@@ -8,10 +8,11 @@ from multislice_nb import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from IPython.core.interactiveshell import InteractiveShell
 
-Run = "Callable[[str], Any]"
+    Run: TypeAlias = Callable[[str], Any]
 
 
 def test_a_cell_runs_on_every_worker(attached: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
