@@ -1,0 +1,80 @@
+"""Unattended runs that survive preemption, end, and clean up.
+
+```python
+job = ms.jobs.submit("train", "python3 train.py", folder="code", accelerator_type="v4-16", node_count=2)
+job.wait().state        # or close the laptop, and later:
+ms.jobs.get("train").results("results")
+```
+
+A job's command runs on every worker under a supervisor of ours. All they know of each other is in the store,
+a bucket or a folder; so nothing depends on the machine that submitted. See `supervisor` for the worker's side
+and `checkpoints` for training that goes on where it was.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multislice_nb.jobs.checkpoints import Checkpoints
+    from multislice_nb.jobs.distributed import initialize
+    from multislice_nb.jobs.job import Job
+    from multislice_nb.jobs.jobset import jobset
+    from multislice_nb.jobs.listing import Jobs, get
+    from multislice_nb.jobs.listing import list_jobs as list  # noqa: A004 - read as jobs.list()
+    from multislice_nb.jobs.logs import LogLine
+    from multislice_nb.jobs.notebook import submit_notebook
+    from multislice_nb.jobs.record import JobSpec, Limits
+    from multislice_nb.jobs.status import AttemptStatus, JobStatus
+    from multislice_nb.jobs.store import Store
+    from multislice_nb.jobs.submit import DryRun, submit
+
+__all__ = [
+    "AttemptStatus",
+    "Checkpoints",
+    "DryRun",
+    "Job",
+    "JobSpec",
+    "JobStatus",
+    "Jobs",
+    "Limits",
+    "LogLine",
+    "Store",
+    "get",
+    "initialize",
+    "jobset",
+    "list",
+    "submit",
+    "submit_notebook",
+]
+
+_HOMES = {
+    "AttemptStatus": ("status", "AttemptStatus"),
+    "Checkpoints": ("checkpoints", "Checkpoints"),
+    "DryRun": ("submit", "DryRun"),
+    "Job": ("job", "Job"),
+    "JobSpec": ("record", "JobSpec"),
+    "JobStatus": ("status", "JobStatus"),
+    "Jobs": ("listing", "Jobs"),
+    "Limits": ("record", "Limits"),
+    "LogLine": ("logs", "LogLine"),
+    "Store": ("store", "Store"),
+    "get": ("listing", "get"),
+    "initialize": ("distributed", "initialize"),
+    "jobset": ("jobset", "jobset"),
+    "list": ("listing", "list_jobs"),
+    "submit": ("submit", "submit"),
+    "submit_notebook": ("notebook", "submit_notebook"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        module, attribute = _HOMES[name]
+        return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:  # type: ignore[valid-type]  # the builtin, not ours
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,183 @@
+"""The first program of a worker, inlined into the startup script: standard library of any Python 3.8.
+
+It sees to a Python that fits, fetches this package's archive from the store, starts the supervisor, starts it
+again should it die, and keeps a guard: a process that deletes the queued resource when all else failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+HOME = Path("~").expanduser() / ".multislice_nb"
+FETCH_SECONDS = 900.0
+MOST_STARTS = 5
+CHECK = """
+import sys
+import importlib.metadata as metadata
+try:
+    from packaging.requirements import Requirement
+except ImportError:
+    from pip._vendor.packaging.requirements import Requirement
+def fits(text):
+    wanted = Requirement(text)
+    if wanted.marker and not wanted.marker.evaluate():
+        return True
+    try:
+        return not wanted.url and wanted.specifier.contains(metadata.version(wanted.name), prereleases=True)
+    except metadata.PackageNotFoundError:
+        return False
+sys.exit(0 if sys.version_info >= (3, 11) and all(map(fits, sys.argv[1:])) else 1)
+"""
+
+
+def say(text: str) -> None:
+    """Tell the startup script's log."""
+    print(f"multislice_nb: {text}", file=sys.stderr, flush=True)
+
+
+def call(url: str, method: str = "GET", **headers: str) -> bytes:
+    """Make an HTTP call."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(url, headers=named, method=method)  # noqa: S310 - Google's or the machine's own
+    with urllib.request.urlopen(request, timeout=120) as response:  # noqa: S310 - Google's or the machine's own
+        return bytes(response.read())
+
+
+def authorized(url: str, method: str = "GET") -> bytes:
+    """Make an HTTP call as the worker's service account."""
+    host = os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
+    path = f"http://{host}/computeMetadata/v1/instance/service-accounts/default/token"
+    token = json.loads(call(path, Metadata_Flavor="Google"))["access_token"]
+    return call(url, method, Authorization=f"Bearer {token}")
+
+
+def delete(queued_resource: str) -> None:
+    """Ask for the deletion of everything, again and again."""
+    root = os.environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU") or "https://tpu.googleapis.com/"
+    while True:
+        try:
+            authorized(f"{root.rstrip('/')}/v2/{queued_resource}?force=true", "DELETE")
+            say(f"asked for the deletion of {queued_resource}")
+        except (OSError, ValueError) as error:
+            say(f"could not delete {queued_resource}: {error}")
+        time.sleep(60)
+
+
+def guard(plan: dict[str, Any]) -> None:
+    """A process that outlives the supervisor and deletes everything after the run's whole time."""
+    if os.fork():
+        return
+    os.setsid()
+    try:
+        Path("/proc/self/oom_score_adj").write_text("-1000")
+    except OSError:
+        say("only root keeps the guard from the kernel's reach when memory runs out")
+    time.sleep(plan["guard_seconds"])
+    say("the run's whole time is over")
+    delete(plan["queued_resource"])
+
+
+def fetch(store: str, key: str) -> bytes:
+    """Read an object of the store."""
+    if store.startswith("gs://"):
+        bucket, _, folder = store[5:].partition("/")
+        name = urllib.parse.quote(f"{folder}/{key}".strip("/"), safe="")
+        root = os.environ.get("STORAGE_EMULATOR_HOST") or "https://storage.googleapis.com"
+        return authorized(f"{root}/storage/v1/b/{bucket}/o/{name}?alt=media")
+    return Path(store[len("file://") :], key).read_bytes()
+
+
+def library(plan: dict[str, Any]) -> Path:
+    """This package's archive on this machine, fetched if it is not here yet."""
+    path = HOME / "lib" / str(plan["library"])
+    limit = time.monotonic() + FETCH_SECONDS
+    pause = 1.0
+    while not path.exists():
+        try:
+            content = fetch(plan["store"], f"packages/{plan['library']}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_name(f"{path.name}.{os.getpid()}")
+            draft.write_bytes(content)
+            draft.replace(path)
+        except (OSError, ValueError) as error:
+            say(f"cannot read {plan['store']}: {error}")
+            if time.monotonic() > limit:
+                say("nothing can run without the store")
+                delete(plan["queued_resource"])
+            time.sleep(pause)
+            pause = min(2 * pause, 30.0)
+    return path
+
+
+def fits(python: str, requirements: list[str]) -> bool:
+    """Whether a Python is new enough and has all of these packages."""
+    try:
+        return subprocess.call([python, "-c", CHECK, *requirements], stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
+def python_for(requirements: list[str], name: str) -> str:
+    """A Python with these packages: the machine's own if it has them, else an environment made once."""
+    if fits("python3", requirements):
+        return "python3"
+    folder = str(HOME / name)
+    python = f"{folder}/bin/python3"
+    if fits(python, requirements):
+        return python
+    say(f"making an environment with {' '.join(requirements) or 'nothing but Python'}")
+    uv = [sys.executable, "-m", "uv"]
+    subprocess.check_call([sys.executable, "-m", "pip", "install", "--quiet", "uv"])
+    subprocess.check_call([*uv, "venv", "--quiet", "--clear", "--seed", "--python", ">=3.11", folder])
+    if requirements:
+        subprocess.check_call([*uv, "pip", "install", "--quiet", "--python", python, *requirements])
+    return python
+
+
+def prepare(plan: dict[str, Any]) -> tuple[str, str]:
+    """The supervisor's Python and the command's."""
+    for attempt in range(5):
+        try:
+            ours = python_for(plan["supervisor_requirements"], "supervisor")
+            return ours, python_for(plan["requirements"], plan["environment"])
+        except (OSError, subprocess.CalledProcessError) as error:
+            say(f"could not make the environment: {error}")
+            time.sleep(10 * 2**attempt)
+    say("nothing can run without its environment")
+    delete(plan["queued_resource"])
+    raise SystemExit(1)
+
+
+def main(plan: dict[str, Any]) -> None:
+    """See to everything the supervisor needs, and to the supervisor."""
+    guard(plan)
+    archive = library(plan)
+    ours, theirs = prepare(plan)
+    paths = [str(archive), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "HOME": str(HOME.parent), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    if "/" in theirs:
+        environment["PATH"] = f"{Path(theirs).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    argv = [ours, "-m", "multislice_nb.jobs.supervisor"]
+    for name in ("store", "job", "run", "queued_resource"):
+        argv += [f"--{name.replace('_', '-')}", str(plan[name])]
+    for start in range(MOST_STARTS):
+        code = subprocess.call(argv, env=environment)
+        if code == 0:
+            return
+        say(f"the supervisor ended with status {code}")
+        time.sleep(5 * 2**start)
+    say("the supervisor does not stay up")
+    delete(plan["queued_resource"])
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

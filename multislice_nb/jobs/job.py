@@ -1,0 +1,275 @@
+"""A live handle on a job, from any machine that can reach its store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from multislice_nb.cloud.times import parse_duration
+from multislice_nb.errors import FailedPreconditionError, NotFoundError, WaitTimeoutError
+from multislice_nb.jobs import layout
+from multislice_nb.jobs.gang import Gang
+from multislice_nb.jobs.logs import read_logs, search_logs
+from multislice_nb.jobs.record import JobSpec
+from multislice_nb.jobs.status import read_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import timedelta
+
+    from multislice_nb.cloud import Cloud
+    from multislice_nb.jobs.logs import LogLine
+    from multislice_nb.jobs.status import JobStatus
+    from multislice_nb.jobs.store import Store
+
+__all__ = ["ERRORS", "Job"]
+
+ERRORS = r"^Traceback \(most recent call last\)|^\S*(Error|Exception)\b.*:|\b(FATAL|Check failed)\b"
+"""What `errors()` looks for."""
+
+_PAUSE, _EMULATOR_PAUSE = 5.0, 0.25
+
+
+class Job:
+    """One job: its status, logs and results; cancel it, run it again, remove it.
+
+    Args:
+        store: Where it is.
+        name: Its name.
+        cloud: The connection through which its queued resource is seen; made when it is needed if None.
+
+    Raises:
+        NotFoundError: There is no such job.
+    """
+
+    def __init__(self, store: Store, name: str, *, cloud: Cloud | None = None) -> None:
+        document = store.read_json(f"{layout.job_folder(name)}/{layout.JOB}")
+        if document is None:
+            raise NotFoundError(
+                f"There is no job {name} in {store.url}.",
+                fix="multislice_nb.jobs.list() shows those there are.",
+            )
+        self.store = store
+        self.spec = JobSpec.from_json(document)
+        self._cloud = cloud
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.spec.name
+
+    @property
+    def run(self) -> int:
+        """Its newest run."""
+        names = self.store.list(f"{layout.job_folder(self.name)}/runs")
+        return max((int(name) for name in names if name.isdigit()), default=1)
+
+    @property
+    def cloud(self) -> Cloud:
+        """The connection to the project and zone of its queued resource."""
+        if self._cloud is None or self._cloud.closed:
+            from multislice_nb.cloud import connect
+
+            document = self._run_document()
+            self._cloud = (
+                connect(emulator=True)
+                if document.get("emulator")
+                else connect(str(document["project"]), str(document["zone"]))
+            )
+        return self._cloud
+
+    @property
+    def checkpoints(self) -> str:
+        """URL of its checkpoints, which all runs share."""
+        return self.store.object_url(f"{layout.job_folder(self.name)}/checkpoints")
+
+    def status(self) -> JobStatus:
+        """How it is now."""
+        state, error = self._queued_resource()
+        return read_status(self.store, self.spec, self.run, state, error)
+
+    def wait(
+        self,
+        *,
+        timeout: str | float | timedelta | None = None,
+        progress: Callable[[JobStatus], object] | None = None,
+    ) -> JobStatus:
+        """Wait until it has ended and its slices are gone, and see to both where nobody else does.
+
+        Args:
+            timeout: How long, in seconds or as `2h`; the job goes on when it passes.
+            progress: Called with every status.
+
+        Raises:
+            WaitTimeoutError: The time is over.
+        """
+        limit = None if timeout is None else time.monotonic() + parse_duration(timeout).total_seconds()
+        while True:
+            status = self.tend()
+            if progress is not None:
+                progress(status)
+            if status.is_cleaned_up:
+                return status
+            if limit is not None and time.monotonic() > limit:
+                raise WaitTimeoutError(
+                    f"Job {self.name} is still {status.state}.",
+                    fix="It goes on by itself; look again with status().",
+                )
+            time.sleep(_EMULATOR_PAUSE if self.store.is_local else _PAUSE)
+
+    def tend(self) -> JobStatus:
+        """Do what the workers cannot: end a run whose slices will not come back, delete what is left of one.
+
+        Called by `wait`, and by `multislice_nb.jobs.list()` for every job.
+        """
+        status = self.status()
+        if not status.is_over:
+            return status
+        gang = Gang(self._run_store(), self.spec)
+        gang.end(status.state, status.reason)  # where the workers said so already, that counts
+        end = self._run_store().read_json(layout.END) or {}
+        grace = self.spec.limits.final_grace + 60.0
+        nobody = status.queued_resource in {"FAILED", "SUSPENDED"}
+        if status.queued_resource and (nobody or time.time() - float(end.get("time", 0.0)) > grace):
+            self._delete_queued_resource(wait=False)
+        return self.status()
+
+    def logs(
+        self, *, ranks: Iterable[int] | None = None, attempt: int | None = None, follow: bool = False
+    ) -> Iterator[LogLine]:
+        """Lines of its newest run's logs, in order of time.
+
+        Args:
+            ranks: Of these workers; all when None.
+            attempt: Of this attempt; all when None.
+            follow: Go on with what comes until the run has ended.
+        """
+
+        def ended() -> bool:
+            status = self.tend()
+            finals = self._run_store().list("finals")
+            return status.is_over and (not status.queued_resource or len(finals) >= self.spec.workers)
+
+        pause = 0.25 if self.store.is_local else 2.0
+        return read_logs(
+            self._run_store(),
+            self.spec,
+            ranks=ranks,
+            attempt=attempt,
+            follow=follow,
+            ended=ended,
+            pause=pause,
+        )
+
+    def errors(self, *, attempt: int | None = None) -> list[LogLine]:
+        """Lines that look like errors, of all workers, the first in time first."""
+        return self.search(ERRORS, attempt=attempt)
+
+    def search(
+        self, pattern: str, *, ranks: Iterable[int] | None = None, attempt: int | None = None
+    ) -> list[LogLine]:
+        """Lines of all workers that match a regular expression, the first in time first."""
+        return search_logs(self._run_store(), self.spec, pattern, ranks=ranks, attempt=attempt)
+
+    def cancel(self, *, reason: str = "it was cancelled") -> Self:
+        """End it: the command is ended on all workers, logs and results are kept, the slices are deleted.
+
+        Cancelling what has ended does nothing.
+        """
+        state, _ = self._queued_resource()
+        Gang(self._run_store(), self.spec).end("cancelled", reason)
+        if state != "ACTIVE":  # no worker is there who could see to it
+            self._delete_queued_resource(wait=False)
+        return self
+
+    def results(self, target: str | Path) -> list[Path]:
+        """Copy its results to a folder, one folder for each worker.
+
+        Returns:
+            The files.
+        """
+        base = f"{layout.job_folder(self.name)}/results"
+        files = []
+        for name in self.store.walk(base):
+            path = Path(target) / name
+            self.store.download(f"{base}/{name}", path)
+            files.append(path)
+        return files
+
+    def retry(self) -> Self:
+        """Run it again on new slices; checkpoints and results stay, so that it goes on where it was.
+
+        Raises:
+            FailedPreconditionError: It has not ended.
+        """
+        from multislice_nb.jobs.submit import launch
+
+        status = self.tend()
+        if not status.is_over:
+            raise FailedPreconditionError(
+                f"Job {self.name} is {status.state}.", fix="Wait for its end, or cancel it first."
+            )
+        if status.queued_resource:
+            self._delete_queued_resource(wait=True)
+        launch(self.cloud, self.store, self.spec, status.run + 1)
+        return self
+
+    def remove(self) -> None:
+        """Remove its record, logs, results and checkpoints.
+
+        Raises:
+            FailedPreconditionError: It runs, or its slices are not gone.
+        """
+        status = self.tend()
+        if not status.is_cleaned_up:
+            raise FailedPreconditionError(
+                f"Job {self.name} is {status.state}, its queued resource {status.queued_resource or 'gone'}.",
+                fix="Cancel it and wait until its slices are gone.",
+            )
+        self.store.remove(layout.job_folder(self.name))
+
+    def log_link(self) -> str:
+        """The page of Cloud Logging with the workers' startup scripts; empty with the emulator."""
+        from urllib.parse import quote
+
+        document = self._run_document()
+        if document.get("emulator"):
+            return ""
+        query = f'resource.type="tpu_worker"\nlabels."multislice-nb-job"="{self.name}"'
+        project = quote(str(document["project"]), safe="")
+        return f"https://console.cloud.google.com/logs/query;query={quote(query, safe='')}?project={project}"
+
+    def _run_store(self) -> Store:
+        return self.store.child(layout.run_folder(self.name, self.run))
+
+    def _run_document(self) -> dict[str, object]:
+        return self._run_store().read_json(layout.RUN) or {}
+
+    def _queued_resource(self) -> tuple[str, str]:
+        """Its queued resource's state and error; empty where it is gone."""
+        document = self._run_document()
+        try:
+            found = self.cloud.get(str(document.get("queued_resource", "")), str(document.get("zone", "")))
+        except NotFoundError:  # its workers deleted it, which the ledger of this user cannot know
+            where = (str(document.get(key, "")) for key in ("project", "zone", "queued_resource"))
+            self.cloud.ledger.end(*where)
+            return "", ""
+        return found.state, found.status.error or ""
+
+    def _delete_queued_resource(self, *, wait: bool) -> None:
+        document = self._run_document()
+        try:
+            found = self.cloud.get(str(document["queued_resource"]), str(document["zone"]))
+        except NotFoundError:
+            return
+        found.delete(wait=wait)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name}>"
+
+    def __str__(self) -> str:
+        return str(self.status())
+
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()

@@ -1,0 +1,156 @@
+"""Ships a growing log file to the store while it is written.
+
+The file goes there in parts of fixed size; part k holds its bytes from k * PART on, and the last one is
+rewritten as it grows. Object stores cannot append, and a reader needs nothing but sizes to follow. With each
+part goes a list of times, so that lines of different workers can be put in order.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from multislice_nb.jobs.store import Store
+
+__all__ = ["PART", "Shipper"]
+
+PART = 4 << 20
+"""Bytes of a part."""
+
+_MARKS = 2000
+_ERROR = re.compile(
+    rb"(?m)^(Traceback \(most recent call last\)|\S*(Error|Exception)\b.*:|.*\b(FATAL|Check failed)\b)"
+)
+
+
+@dataclass
+class _Part:
+    """What is known of a part: times at which it had grown to a length, as pairs of time and bytes."""
+
+    marks: list[tuple[float, int]] = field(default_factory=list)
+    shipped: int = -1
+
+    def mark(self, now: float, length: int) -> None:
+        self.marks.append((round(now, 3), length))
+        if len(self.marks) > _MARKS:  # half the resolution, and room for as many again
+            del self.marks[1:-1:2]
+
+
+class Shipper:
+    """A thread that ships one log file.
+
+    Args:
+        path: The file, which may not exist yet.
+        store: The store of the run.
+        folder: Where its parts go.
+        interval: Seconds between two uploads.
+        masks: Values that must not be shown; each byte of them is replaced by an asterisk.
+    """
+
+    def __init__(
+        self, path: Path, store: Store, folder: str, interval: float, masks: Sequence[str] = ()
+    ) -> None:
+        self._path = path
+        self._store = store
+        self._folder = folder
+        self._interval = interval
+        self._masks = [mask.encode() for mask in masks if mask]
+        self._parts: dict[int, _Part] = {}
+        self._seen = 0
+        self._closing = threading.Event()
+        self.grown = time.monotonic()
+        self.first_error: tuple[float, str] | None = None
+        self.trouble = ""
+        self._thread = threading.Thread(target=self._run, name=f"ship {folder}", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout: float) -> bool:
+        """Ship what is left and stop; says whether everything arrived in time."""
+        self._closing.set()
+        self._thread.join(timeout)
+        return not self._thread.is_alive() and not self.trouble
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the file last grew."""
+        return time.monotonic() - self.grown
+
+    def _run(self) -> None:
+        tick = min(0.25, self._interval)
+        due = 0.0
+        while not self._closing.wait(tick):
+            self._look()
+            if time.monotonic() >= due:
+                self._ship()
+                due = time.monotonic() + self._interval
+        limit = time.monotonic() + 120.0
+        while True:
+            self._look()
+            if self._ship() or time.monotonic() > limit:
+                return
+            time.sleep(self._interval)
+
+    def _look(self) -> None:
+        """Note how far the file has grown, and when."""
+        try:
+            size = self._path.stat().st_size
+        except FileNotFoundError:
+            return
+        if size <= self._seen:
+            return
+        now = time.time()
+        for number in range(self._seen // PART, (size - 1) // PART + 1):
+            self._parts.setdefault(number, _Part()).mark(now, min(size - number * PART, PART))
+        if self.first_error is None:
+            self._search(self._seen, size, now)
+        self._seen = size
+        self.grown = time.monotonic()
+
+    def _search(self, start: int, end: int, now: float) -> None:
+        """Remember the first line that looks like an error, for lack of a better clock with its time."""
+        with self._path.open("rb") as file:
+            file.seek(start)
+            text = file.read(min(end - start, PART))
+        found = _ERROR.search(text)
+        if found:
+            self.first_error = (now, found[0][:200].decode(errors="replace").strip())
+
+    def _ship(self) -> bool:
+        """Upload what is new; says whether all is there now."""
+        for number, part in sorted(self._parts.items()):
+            length = part.marks[-1][1]
+            if part.shipped >= length:
+                continue
+            try:
+                self._upload(number, part, length)
+            except OSError as error:
+                self.trouble = f"the log could not be uploaded: {error}"
+                return False
+            part.shipped = length
+            if length == PART:  # whole: nothing about it changes any more
+                part.marks = part.marks[-1:]
+        self.trouble = ""
+        return True
+
+    def _upload(self, number: int, part: _Part, length: int) -> None:
+        content = self._read(number * PART, length)
+        self._store.write(f"{self._folder}/{number:06d}.log", content)
+        self._store.write_json(f"{self._folder}/{number:06d}.json", {"marks": part.marks})
+
+    def _read(self, start: int, length: int) -> bytes:
+        """Bytes of the file with secrets masked, those that reach over the edges of the part included."""
+        reach = max((len(mask) for mask in self._masks), default=0)
+        before = min(reach, start)
+        with self._path.open("rb") as file:
+            file.seek(start - before)
+            content = file.read(before + length + reach)
+        for mask in self._masks:
+            content = content.replace(mask, b"*" * len(mask))
+        return content[before : before + length]

@@ -1,0 +1,58 @@
+"""The startup script of a job's workers: it runs at every boot, which is how a repaired slice goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from multislice_nb.jobs.layout import NAME
+
+if TYPE_CHECKING:
+    from multislice_nb.jobs.record import JobSpec
+
+__all__ = ["startup_script"]
+
+_GUARD_MARGIN = 600.0
+
+
+def startup_script(job: JobSpec, *, store: str, run: int, queued_resource: str) -> str:
+    """The script.
+
+    Args:
+        job: The job; only its name, its library, its requirements and its limits matter here.
+        store: URL of the store.
+        run: Which submission.
+        queued_resource: Full name of the queued resource that the workers belong to.
+    """
+    assert NAME.fullmatch(job.name)  # noqa: S101 - a JobSpec checked it
+    plan = {
+        "store": store,
+        "job": job.name,
+        "run": run,
+        "queued_resource": queued_resource,
+        "library": job.library,
+        "requirements": list(job.requirements),
+        "environment": "environment-" + hashlib.sha256("\n".join(job.requirements).encode()).hexdigest()[:16],
+        "supervisor_requirements": _own_requirements(store),
+        "guard_seconds": job.limits.time_limit + job.limits.final_grace + _GUARD_MARGIN,
+    }
+    source = Path(__file__).with_name("boot.py").read_text(encoding="utf-8")
+    return (
+        "#!/bin/bash\n"
+        f"# Job {job.name}, run {run}, by multislice_nb. Runs at every boot.\n"
+        'ulimit -n 100000 2>/dev/null || ulimit -n "$(ulimit -Hn)"\n'
+        "read -r -d '' boot <<'MULTISLICE_NB_BOOT'\n"
+        f"{source}"
+        "MULTISLICE_NB_BOOT\n"
+        f'exec python3 -c "$boot" {shlex.quote(json.dumps(plan, sort_keys=True))}\n'
+    )
+
+
+def _own_requirements(store: str) -> list[str]:
+    """What the supervisor needs beside the standard library, at this machine's own versions."""
+    names = ["fsspec", *(["gcsfs"] if store.startswith("gs://") else [])]
+    return [f"{name}=={importlib.metadata.version(name)}" for name in names]

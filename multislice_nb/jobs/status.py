@@ -1,0 +1,228 @@
+"""What became of a job, put together from the store's documents and the Cloud TPU API."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.cloud.display import html_table
+from multislice_nb.cloud.times import short
+from multislice_nb.jobs import layout
+from multislice_nb.jobs.gang import Gang
+from multislice_nb.jobs.worker import place
+
+if TYPE_CHECKING:
+    from multislice_nb.jobs.record import JobSpec
+    from multislice_nb.jobs.store import Store
+
+__all__ = ["OUTCOMES", "AttemptStatus", "JobStatus", "WorkerStatus", "read_status"]
+
+OUTCOMES = ("succeeded", "failed", "timed out", "cancelled")
+"""How a run can end."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker as its last sign of life shows it.
+
+    Attributes:
+        rank: Its rank.
+        place: Rank, slice and worker in words.
+        phase: preparing, waiting, running, ended or ending; empty where it was never heard of.
+        age: Seconds since its last sign of life, by this machine's clock.
+    """
+
+    rank: int
+    place: str
+    phase: str
+    age: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStatus:
+    """One attempt.
+
+    Attributes:
+        number: From 1.
+        started: When its gang was formed, in seconds since the epoch.
+        ended: When it was stopped, or None.
+        kind: `failure`, `repair`, `success`, or empty while it runs or is not judged yet.
+        reason: Why it ended.
+        exits: What became of the command, by rank.
+    """
+
+    number: int
+    started: float
+    ended: float | None
+    kind: str
+    reason: str
+    exits: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def first_failure(self) -> dict[str, Any] | None:
+        """Of the commands that failed by themselves, the one that did so first."""
+        failed = [e for e in self.exits.values() if e["by_itself"] and e["code"] != 0]
+
+        def when(left: dict[str, Any]) -> float:
+            error = left.get("first_error")
+            return float(error["time"] if error else left["time"])
+
+        return min(failed, key=when, default=None)
+
+    def row(self) -> tuple[str, ...]:
+        """Cells of a table: attempt, duration, counts as, reason."""
+        lasted = short((self.ended or time.time()) - self.started)
+        return str(self.number), lasted, self.kind or "running", self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job as it is.
+
+    Attributes:
+        name: Its name.
+        run: Which submission.
+        state: queued, starting, running, repairing, or one of `OUTCOMES`.
+        reason: Why it ended, or what it waits for.
+        queued_resource: The queued resource's state; empty where it is gone.
+        submitted: When, in seconds since the epoch.
+        ended: When, or None.
+        attempts: All attempts, oldest first.
+        workers: All workers, by rank.
+        shape: As `2 x v4-16`.
+    """
+
+    name: str
+    run: int
+    state: str
+    reason: str
+    queued_resource: str
+    submitted: float
+    ended: float | None
+    attempts: tuple[AttemptStatus, ...] = field(repr=False)
+    workers: tuple[WorkerStatus, ...] = field(repr=False)
+    shape: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.state in OUTCOMES
+
+    @property
+    def is_cleaned_up(self) -> bool:
+        """Whether it has ended and nothing of it is left that costs anything."""
+        return self.is_over and not self.queued_resource
+
+    def row(self) -> tuple[str, ...]:
+        """Cells of a table: job, run, shape, state, for, attempts, queued resource, reason."""
+        lasted = short((self.ended or time.time()) - self.submitted)
+        resource = self.queued_resource or "-"
+        return (
+            self.name,
+            str(self.run),
+            self.shape,
+            self.state,
+            lasted,
+            str(len(self.attempts)),
+            resource,
+            self.reason,
+        )
+
+    def __str__(self) -> str:
+        lasted = short((self.ended or time.time()) - self.submitted)
+        first = f"{self.name}   {self.shape} · {self.state} · {lasted}"
+        lines = [f"{first} · {self.reason}" if self.reason else first]
+        lines += [f"  attempt {'  '.join(attempt.row())}" for attempt in self.attempts]
+        if not self.is_over:
+            lines += [
+                f"  {worker.place:<28} {worker.phase or 'not heard of'}"
+                + (f", {short(worker.age)} ago" if worker.age is not None else "")
+                for worker in self.workers
+            ]
+        elif self.queued_resource:
+            lines.append(f"  its queued resource is still {self.queued_resource}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        header = ("job", "run", "slices", "state", "for", "attempts", "queued resource", "reason")
+        table = html_table(header, [self.row()])
+        if not self.attempts:
+            return table
+        rows = [attempt.row() for attempt in self.attempts]
+        caption = f"Attempts of {self.name}"
+        return table + html_table(("attempt", "lasted", "counts as", "reason"), rows, caption=caption)
+
+
+def read_status(store: Store, job: JobSpec, run: int, queued_resource: str, error: str = "") -> JobStatus:
+    """Read all documents of a run.
+
+    Args:
+        store: The whole store.
+        job: The job.
+        run: Which submission.
+        queued_resource: State of its queued resource; empty where there is none any more.
+        error: Why that failed, if it did.
+    """
+    here = store.child(layout.run_folder(job.name, run))
+    gang = Gang(here, job)
+    names = gang.names()
+    end = here.read_json(layout.END) if layout.END in names else None
+    submitted = float((here.read_json(layout.RUN) or {}).get("time", 0.0))
+    attempts = _attempts(gang, names, end)
+    state, reason = _state(end, attempts, queued_resource, error)
+    shape = f"{job.node_count} x {job.accelerator_type}" if job.node_count > 1 else job.accelerator_type
+    return JobStatus(
+        name=job.name,
+        run=run,
+        state=state,
+        reason=reason,
+        queued_resource=queued_resource,
+        submitted=submitted,
+        ended=float(end["time"]) if end else None,
+        attempts=attempts,
+        workers=tuple(_worker(here, job, rank) for rank in range(job.workers)),
+        shape=shape,
+    )
+
+
+def _attempts(gang: Gang, names: set[str], end: dict[str, Any] | None) -> tuple[AttemptStatus, ...]:
+    found = []
+    last = Gang.latest(names)
+    for number in range(1, last + 1):
+        attempt = gang.attempt(number)
+        stop = gang.store.read_json(layout.stop_key(number)) or {}
+        verdict = gang.store.read_json(layout.verdict_key(number)) or {}
+        kind, reason, ended = str(verdict.get("kind", "")), str(stop.get("reason", "")), stop.get("time")
+        if number == last and end is not None and not kind:
+            kind = "success" if end["outcome"] == "succeeded" else str(end["outcome"])
+            reason, ended = reason or str(end["reason"]), ended or end["time"]
+        started = attempt.time if attempt else 0.0
+        found.append(AttemptStatus(number, started, ended, kind, reason, gang.exits(number)))
+    return tuple(found)
+
+
+def _state(
+    end: dict[str, Any] | None, attempts: tuple[AttemptStatus, ...], queued_resource: str, error: str
+) -> tuple[str, str]:
+    if end is not None:
+        return str(end["outcome"]), str(end["reason"])
+    if not queued_resource:
+        return "failed", "its queued resource is gone, and no worker said why"
+    if queued_resource in {"FAILED", "SUSPENDED", "SUSPENDING"}:
+        return "failed", f"its queued resource is {queued_resource}" + (f": {error}" if error else "")
+    if not attempts:
+        return (
+            ("starting", "")
+            if queued_resource == "ACTIVE"
+            else ("queued", f"queued resource {queued_resource}")
+        )
+    if attempts[-1].ended is None:
+        return "running", f"attempt {attempts[-1].number}"
+    return "repairing", f"after attempt {attempts[-1].number}: {attempts[-1].reason}"
+
+
+def _worker(here: Store, job: JobSpec, rank: int) -> WorkerStatus:
+    beat = here.read_json(layout.beat_key(rank)) or {}
+    age = max(0.0, time.time() - float(beat["time"])) if "time" in beat else None
+    return WorkerStatus(rank, place(job, rank), str(beat.get("phase", "")), age)

@@ -1,0 +1,216 @@
+"""Where a job's code, record, logs and results live: a bucket or a folder, reached through fsspec.
+
+Documents are JSON and are written whole or not at all. Two workers may want to write the same document; the
+first one wins where that matters (`create`), which is how a gang agrees on anything without a server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from multislice_nb.errors import ConfigurationError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ENVIRONMENT", "Store"]
+
+ENVIRONMENT = "MULTISLICE_NB_STORE"
+"""The environment variable that names the store where no argument does."""
+
+_PROTOCOLS = {"file", "gs", "memory"}
+
+
+class Store:
+    """A tree of objects under one URL.
+
+    Args:
+        url: `gs://bucket/folder`, `file:///folder`, or a local path.
+
+    Raises:
+        InvalidRequestError: It is no such URL.
+        ConfigurationError: The library that reaches it is not installed.
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        self.url = _normal(str(url))
+        protocol, _, root = self.url.partition("://")
+        self.is_local = protocol == "file"
+        self._root = root
+        self._library = _filesystem(protocol)
+
+    def _call(self, method: str, key: str, *args: Any, **options: Any) -> Any:
+        """Call the filesystem; whatever goes wrong there is an OSError here.
+
+        Libraries of object stores raise the errors of their HTTP clients.
+        """
+        try:
+            return getattr(self._library, method)(self.path(key), *args, **options)
+        except OSError:
+            raise
+        except Exception as error:
+            code = str(getattr(error, "code", ""))
+            if code == "412":  # gcsfs: the object is not to be, and is
+                raise FileExistsError(self.object_url(key)) from error
+            if code == "416":  # gcsfs: asked for what is behind its end
+                return b""
+            raise OSError(f"{self.object_url(key)}: {type(error).__name__}: {error}") from error
+
+    def child(self, *parts: str) -> Store:
+        """The tree under a folder of this one."""
+        return Store(posixpath.join(self.url, *parts))
+
+    def path(self, key: str) -> str:
+        """What the filesystem calls an object."""
+        return posixpath.join(self._root, key)
+
+    def object_url(self, key: str) -> str:
+        """The whole URL of an object."""
+        return posixpath.join(self.url, key)
+
+    def read(self, key: str, start: int | None = None, end: int | None = None) -> bytes | None:
+        """An object's bytes, or None where there is none.
+
+        Args:
+            key: Its name.
+            start: From this byte on.
+            end: Up to this byte.
+        """
+        try:
+            return cast("bytes", self._call("cat_file", key, start=start, end=end))
+        except FileNotFoundError:
+            return None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Put an object in place of whatever is there; readers see the old one or the new one."""
+        if self.is_local:
+            draft = self._draft(key, content)
+            draft.replace(self.path(key))
+        else:
+            self._call("pipe_file", key, content)
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Put an object where there is none; says whether it was this call that did.
+
+        Of several callers, on whatever machines, one gets True.
+        """
+        if self.is_local:
+            draft = self._draft(key, content)
+            try:
+                os.link(draft, self.path(key))
+            except FileExistsError:
+                return False
+            finally:
+                draft.unlink()
+            return True
+        try:
+            self._call("pipe_file", key, content, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
+    def _draft(self, key: str, content: bytes) -> Path:
+        target = Path(self.path(key))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        return draft
+
+    def read_json(self, key: str) -> dict[str, Any] | None:
+        """A document, or None where there is none."""
+        content = self.read(key)
+        return None if content is None else cast("dict[str, Any]", json.loads(content))
+
+    def write_json(self, key: str, document: Mapping[str, Any]) -> None:
+        """Put a document in place."""
+        self.write(key, _encode(document))
+
+    def create_json(self, key: str, document: Mapping[str, Any]) -> bool:
+        """Put a document where there is none; says whether this call did."""
+        return self.create(key, _encode(document))
+
+    def list(self, folder: str = "") -> list[str]:
+        """The names directly in a folder, sorted; none where there is no such folder."""
+        place = self.path(folder).rstrip("/")
+        try:
+            entries = self._call("ls", folder, detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        names = {posixpath.basename(str(entry).rstrip("/")) for entry in entries}
+        return sorted(name for name in names - {posixpath.basename(place)} if not name.startswith("."))
+
+    def walk(self, folder: str = "") -> dict[str, int]:
+        """Every object under a folder, by its name relative to that, with its size in bytes."""
+        try:
+            found = self._call("find", folder, detail=True)
+        except FileNotFoundError:
+            return {}
+        prefix = self.path(folder).rstrip("/") + "/"
+        return {name.removeprefix(prefix): int(info["size"] or 0) for name, info in sorted(found.items())}
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+        return bool(self._call("exists", key))
+
+    def upload(self, source: Path, key: str) -> None:
+        """Copy a local file here, whole or not at all."""
+        if not self.is_local:
+            self._call("pipe_file", key, source.read_bytes())
+            return
+
+        target = Path(self.path(key))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+        shutil.copyfile(source, draft)
+        draft.replace(target)
+
+    def download(self, key: str, target: Path) -> None:
+        """Copy an object to a local file."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._call("get_file", key, str(target))
+
+    def remove(self, key: str) -> None:
+        """Remove an object or a folder with all that is in it; removing what is not there is no error."""
+        try:
+            self._call("rm", key, recursive=True)
+        except FileNotFoundError:
+            return
+
+    def __repr__(self) -> str:
+        return f"<Store {self.url}>"
+
+
+def _encode(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, indent=1, sort_keys=True).encode()
+
+
+def _normal(url: str) -> str:
+    if "://" not in url:
+        url = f"file://{Path(url).expanduser().resolve()}"
+    protocol, _, root = url.partition("://")
+    if protocol not in _PROTOCOLS or not root.strip("/") or (protocol == "file" and not root.startswith("/")):
+        raise InvalidRequestError(
+            f"{url!r} is no store for jobs.", fix="Name a bucket, as gs://my-bucket/jobs, or a folder."
+        )
+    return f"{protocol}://{root.rstrip('/')}"
+
+
+def _filesystem(protocol: str) -> Any:
+    try:
+        import fsspec
+
+        # Another machine writes here too: a listing that was kept would be wrong.
+        return fsspec.filesystem(protocol, use_listings_cache=False, skip_instance_cache=protocol == "gs")
+    except ImportError as error:
+        raise ConfigurationError(
+            f"A store at {protocol}:// needs a library that is not installed: {error}.",
+            fix="Install it: pip install 'multislice-nb[jobs]'.",
+        ) from error
