@@ -81,7 +81,7 @@ def plan(
     """
     shape = tpu.AcceleratorType.parse(accelerator_type)
     parallelism = parse_strategy(strategy, shape.device_count, slices)
-    whole = program if args is None else with_arguments(program, args, specs)
+    whole = program if args is None else with_arguments(program, args, specs, parallelism)
     request = _request(whole, shape, slices, parallelism, batch, cache=cache)
     answer = child.compile_in_child(request, timeout=timeout)
     return _Reading(

@@ -6,12 +6,15 @@ import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.errors import InvalidRequestError
+from multislice_nb.errors import InvalidRequestError, PlanError
+from multislice_nb.sharding.parallelism import AXES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import jax
+
+    from multislice_nb.sharding.parallelism import Parallelism
 
 __all__ = ["described", "packed", "with_arguments"]
 
@@ -21,6 +24,7 @@ class _Shaped:
     """A jitted function with the shapes of its arguments, as a program of the mesh."""
 
     function: bytes
+    donated: tuple[int, ...]
     leaves: tuple[tuple[tuple[int, ...], str, Any], ...]
     tree: Any
 
@@ -29,14 +33,13 @@ class _Shaped:
         from jax.sharding import NamedSharding
 
         structs = [
-            jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]  # JAX leaves it without types
-                shape, dtype, sharding=None if spec is None else NamedSharding(mesh, spec)
-            )
+            jax.ShapeDtypeStruct(shape, dtype, sharding=None if spec is None else NamedSharding(mesh, spec))
             for shape, dtype, spec in self.leaves
         ]
         # The mesh in use lets the function constrain intermediates by PartitionSpec alone.
         jax.set_mesh(mesh)
-        return pickle.loads(self.function), jax.tree.unflatten(self.tree, structs)  # noqa: S301 - our own pickle
+        function = pickle.loads(self.function)  # noqa: S301 - our own pickle
+        return jax.jit(function, donate_argnums=self.donated), jax.tree.unflatten(self.tree, structs)
 
 
 def packed(program: Callable[..., Any]) -> bytes:
@@ -45,7 +48,7 @@ def packed(program: Callable[..., Any]) -> bytes:
     Raises:
         InvalidRequestError: If it holds something that cannot be sent to another process.
     """
-    import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+    import cloudpickle
 
     try:
         return bytes(cloudpickle.dumps(program))
@@ -56,37 +59,75 @@ def packed(program: Callable[..., Any]) -> bytes:
         ) from error
 
 
-def with_arguments(function: Callable[..., Any], args: tuple[Any, ...], specs: Any = None) -> _Shaped:
+def with_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], specs: Any, parallelism: Parallelism
+) -> _Shaped:
     """A jitted function and its arguments as a program of the mesh.
+
+    What it donates is kept. Its results are laid out as the compiler likes; a program of the mesh can say more.
 
     Args:
         function: Jitted. It may constrain intermediates by `PartitionSpec`; the mesh is set.
         args: Its arguments: arrays or `jax.ShapeDtypeStruct`s. A `NamedSharding` of theirs is taken over by its
             spec.
-        specs: Partition specs instead, in the same tree.
+        specs: Partition specs instead, in the same tree, or None.
+        parallelism: Of the mesh on which it is traced.
 
     Raises:
         InvalidRequestError: If the function is not jitted, or specs and arguments differ in their tree.
+        PlanError: If the function does not trace with these arguments.
     """
     import jax
-    from jax.sharding import PartitionSpec
 
-    if not hasattr(function, "lower"):
+    if not hasattr(function, "trace") or not hasattr(function, "__wrapped__"):
         raise InvalidRequestError(
             f"{getattr(function, '__name__', function)!r} is not jitted.", fix="Give jax.jit(function)."
         )
     leaves, tree = jax.tree.flatten(args)
     own = [getattr(getattr(leaf, "sharding", None), "spec", None) for leaf in leaves]
     if specs is not None:
-        is_spec = lambda leaf: leaf is None or isinstance(leaf, PartitionSpec)  # noqa: E731 - a leaf test
-        own, spec_tree = jax.tree.flatten(specs, is_leaf=is_spec)
-        if str(spec_tree) != str(tree):
-            raise InvalidRequestError(
-                f"The specs are a tree {spec_tree}, the arguments {tree}.",
-                fix="Give a PartitionSpec for each array, in a tuple like that of the arguments.",
-            )
+        own = _flat_specs(specs, tree)
     shapes = tuple((tuple(leaf.shape), str(leaf.dtype), spec) for leaf, spec in zip(leaves, own, strict=True))
-    return _Shaped(packed(function), shapes, tree)
+    return _Shaped(packed(function.__wrapped__), _donated(function, shapes, tree, parallelism), shapes, tree)
+
+
+def _flat_specs(specs: Any, tree: Any) -> list[Any]:
+    import jax
+    from jax.sharding import PartitionSpec
+
+    flat, found = jax.tree.flatten(
+        specs, is_leaf=lambda leaf: leaf is None or isinstance(leaf, PartitionSpec)
+    )
+    if str(found) != str(tree):
+        raise InvalidRequestError(
+            f"The specs are a tree {found}, the arguments {tree}.",
+            fix="Give a PartitionSpec for each array, in a tuple like that of the arguments.",
+        )
+    return list(flat)
+
+
+def _donated(
+    function: Any, shapes: tuple[tuple[tuple[int, ...], str, Any], ...], tree: Any, parallelism: Parallelism
+) -> tuple[int, ...]:
+    """Which arguments the function gives away, found by tracing it on a mesh without devices."""
+    import jax
+    from jax.sharding import AbstractMesh
+
+    structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in shapes]
+    try:
+        with jax.sharding.use_abstract_mesh(AbstractMesh(parallelism.mesh_shape, AXES)):
+            traced = function.trace(*jax.tree.unflatten(tree, structs))
+    except Exception as error:
+        raise PlanError(
+            f"The program does not trace: {type(error).__name__}: {str(error).strip()[:500]}",
+            fix="Constrain intermediates by PartitionSpec alone, or give a function of the mesh.",
+        ) from error
+    positional = traced.args_info[0]
+    return tuple(
+        number
+        for number, argument in enumerate(positional)
+        if (leaves := jax.tree.leaves(argument)) and all(leaf.donated for leaf in leaves)
+    )
 
 
 def described(program: Callable[..., Any]) -> str:
