@@ -83,7 +83,7 @@ def generation_name(api_type: str) -> str:
 
 
 def _type_name(api_type: str) -> str:
-    """gcloud's spelling of a type, as `v5litepod` for V5LITE_POD."""
+    """Gcloud's spelling of a type, as `v5litepod` for V5LITE_POD."""
     name = generation_name(api_type)
     return next((kind.prefix for kind in GENERATIONS if kind.name == name), api_type)
 

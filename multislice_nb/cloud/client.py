@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from multislice_nb.cloud import advice
 from multislice_nb.cloud.readings import node_status, queued_resource_status, short_name
+from multislice_nb.cloud.rest import from_rest
 from multislice_nb.cloud.retry import retrying
 from multislice_nb.cloud.wire import to_message
-from multislice_nb.errors import AlreadyExistsError, NotFoundError
+from multislice_nb.errors import AlreadyExistsError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -91,6 +92,18 @@ class TpuApi:
         call = {"name": self._name(name, zone)}
         getting = self._clients.v2.get_queued_resource
         return queued_resource_status(await self._call(f"Getting {name}", zone, getting, call, repeat=True))
+
+    async def get_request(self, name: str, zone: str) -> QueuedResourceRequest:
+        """The request that an existing queued resource came from, without this tool's own labels."""
+        from google.protobuf.json_format import MessageToDict
+
+        call = {"name": self._name(name, zone)}
+        message = await self._call(
+            f"Getting {name}", zone, self._clients.v2.get_queued_resource, call, repeat=True
+        )
+        request = from_rest(MessageToDict(type(message).pb(message)), name)
+        labels = {key: value for key, value in request.labels.items() if not key.startswith("multislice-nb")}
+        return request.replace(labels=labels, project=self._project, zone=zone)
 
     async def delete_queued_resource(self, name: str, zone: str, *, force: bool) -> str:
         """Delete it, with force its nodes too; returns the operation, for `finish`."""
@@ -209,6 +222,8 @@ class TpuApi:
         from google.api_core.exceptions import GoogleAPIError
         from google.auth.exceptions import GoogleAuthError
 
+        if not self._clients.channels:
+            raise UnavailableError("The connection was closed.", fix="Connect again: connect().")
         retry = retrying(self._patience) if repeat else None
         try:
             return await method(request=request, retry=retry, timeout=_CALL_SECONDS)

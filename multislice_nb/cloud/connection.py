@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -58,9 +59,11 @@ def connect(
             return found
         if not _open:
             loop()  # first, so that its exit handler runs after ours
-            atexit.register(close_all)
+            atexit.register(_at_exit)
         _open[key] = made = _on_emulator(settings, address) if address else _on_google(settings)
-        return made
+    if any(entry.overdue() for entry in made.ledger.entries()):
+        sync(made.janitor.sweep)
+    return made
 
 
 def close_all() -> None:
@@ -68,6 +71,23 @@ def close_all() -> None:
     with _lock:
         while _open:
             _open.popitem()[1].close()
+
+
+def _at_exit() -> None:
+    """Say what stays when this process ends, then let go of everything."""
+    kept = {
+        (entry.zone, entry.name): entry
+        for cloud in _open.values()
+        if not cloud.closed
+        for entry in cloud.ledger.entries()
+        if entry.owner_pid == os.getpid() and entry.project == cloud.project
+    }
+    for entry in kept.values():
+        sys.stderr.write(
+            f"{entry.name} in {entry.zone} stays, with {entry.chips} chips. Find it again with reclaim(), or: "
+            f"gcloud compute tpus queued-resources delete {entry.name} --zone={entry.zone} --force\n"
+        )
+    close_all()
 
 
 def _running_emulator() -> EmulatorAddress:

@@ -52,7 +52,9 @@ def usage(
     """
     ends = [*(step.at for step in timeline[1:]), now or datetime.now(UTC)]
     seconds = sum(
-        (end - step.at).total_seconds() for step, end in zip(timeline, ends, strict=False) if step.state in _PAID
+        (end - step.at).total_seconds()
+        for step, end in zip(timeline, ends, strict=False)
+        if step.state in _PAID
     )
     hours = max(0.0, seconds) / 3600 * (status.chips or 0)
     return Usage(hours, None if chip_hour_price is None else hours * chip_hour_price)

@@ -52,6 +52,10 @@ class Provider(Protocol):
         """One queued resource."""
         ...
 
+    async def get_request(self, name: str, zone: str) -> QueuedResourceRequest:
+        """The request that an existing queued resource came from, to make it again."""
+        ...
+
     async def delete_queued_resource(self, name: str, zone: str, *, force: bool) -> str:
         """Delete it, with force its nodes too; returns the operation, for `finish`."""
         ...

@@ -11,14 +11,16 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from multislice_nb._portal import iterate, sync
+from multislice_nb._portal import iterate, loop, sync
 from multislice_nb.cloud import lifecycle
 from multislice_nb.cloud._home import at_home, iterating_at_home
+from multislice_nb.cloud.cost import Usage, usage
 from multislice_nb.cloud.times import parse_duration
 from multislice_nb.errors import FailedPreconditionError, NotFoundError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+    from concurrent.futures import Future
     from datetime import timedelta
 
     from multislice_nb.cloud.ledger import StateChange
@@ -138,6 +140,47 @@ class QueuedResource:
         """
         sync(self.adelete, force=force, wait=wait, timeout=timeout)
 
+    def recreate(self, *, timeout: str | float | timedelta = _DELETE) -> Self:
+        """Delete it with force, wait until it is gone, and ask for the same again.
+
+        Raises:
+            WaitTimeoutError: It is still there when the deadline passes; nothing was asked for again.
+        """
+        sync(self.arecreate, timeout=timeout)
+        return self
+
+    def wait_async(
+        self,
+        done: Callable[[Future[Self]], object] | None = None,
+        *,
+        timeout: str | float | timedelta | None = _WAIT,
+        capacity_timeout: str | float | timedelta | None = None,
+        boot_timeout: str | float | timedelta | None = _BOOT,
+    ) -> Future[Self]:
+        """Wait without blocking; the future has `done()`, `result()`, `exception()` and `cancel()`.
+
+        Args:
+            done: Called with the future when it is over, on the background loop: it must not print.
+            timeout: As for `wait`.
+            capacity_timeout: As for `wait`.
+            boot_timeout: As for `wait`.
+        """
+        waiting = self.await_(timeout=timeout, capacity_timeout=capacity_timeout, boot_timeout=boot_timeout)
+        future = asyncio.run_coroutine_threadsafe(waiting, loop())
+        if done is not None:
+            future.add_done_callback(done)
+        return future
+
+    def watch_nodes(self) -> Iterator[tuple[NodeStatus, ...]]:
+        """Its slices now and whenever one changes: preempted, in maintenance, repaired, or about to be."""
+        return iterate(self._node_changes)
+
+    @property
+    def usage(self) -> Usage:
+        """Chip-hours so far, and cost if `%config Multislice.chip_hour_price` was set when it was created."""
+        entry = self.cloud.ledger.find(self.status.project, self.zone, self.name)
+        return usage(self.status, self.timeline(), entry.chip_hour_price if entry else None)
+
     def timeline(self) -> tuple[StateChange, ...]:
         """Every state it was seen in by any of this user's notebooks, oldest first."""
         return self.cloud.ledger.timeline(self.status)
@@ -232,6 +275,29 @@ class QueuedResource:
         if wait:
             await lifecycle.until_gone(provider, self.name, self.zone, operation, seconds)
             self.cloud.ledger.end(self.status.project, self.zone, self.name)
+
+    @at_home
+    async def arecreate(self, *, timeout: str | float | timedelta = _DELETE) -> None:
+        """Twin of `recreate`."""
+        request = await self.cloud.provider.get_request(self.name, self.zone)
+        old = self.cloud.ledger.find(self.status.project, self.zone, self.name)
+        await self.adelete(timeout=timeout)
+        ttl = old.expires_at - old.asked_at if old and old.expires_at is not None else None
+        again = await self.cloud.acreate(request, ttl=ttl, idle_limit=old.idle_limit if old else None)
+        self.status = again.status
+
+    async def _node_changes(self) -> AsyncGenerator[tuple[NodeStatus, ...], None]:
+        last: list[object] | None = None
+        pause = self.cloud.pace.first
+        while True:
+            coming = await self.amaintenance()
+            nodes = tuple(replace(node, maintenance=coming.get(node.node_id)) for node in await self.anodes())
+            seen: list[object] = [(node.node_id, node.state, node.health, node.maintenance) for node in nodes]
+            pause = self.cloud.pace.after(pause) if seen == last else self.cloud.pace.first
+            if seen != last:
+                last = seen
+                yield nodes
+            await asyncio.sleep(self.cloud.pace.spread(pause))
 
     async def _until_active(
         self, deadlines: lifecycle.Deadlines

@@ -56,7 +56,11 @@ class Finding:
     def holds(self) -> str:
         """The quota and chips it holds."""
         chips = self.status.chips
-        quota = f"1 queued resource, {chips} chips of {self.status.capacity} quota" if chips else "1 queued resource"
+        quota = (
+            f"1 queued resource, {chips} chips of {self.status.capacity} quota"
+            if chips
+            else "1 queued resource"
+        )
         return f"{quota} · {self.spent}" if self.spent else quota
 
     def row(self) -> tuple[str, ...]:
@@ -166,19 +170,20 @@ def _reason(
     status: QueuedResourceStatus, entry: Entry | None, nodes: list[NodeStatus]
 ) -> tuple[str, bool] | None:
     """Why it can be reclaimed and whether that is certain; None when it is well."""
-    lost = [node.node_id for node in nodes if node.is_lost]
     ready = sum(node.state == "READY" for node in nodes)
-    if status.state == "FAILED" and ready:
-        return f"FAILED with {ready} of {status.node_count} slices running", True
-    if status.is_dead:
-        return f"{status.state}, which holds its name and quota", True
-    if status.state in {"DELETING", "SUSPENDING"}:
-        return None
     overdue = entry.overdue() if entry else None
-    if overdue:
-        return overdue, True
-    if status.is_active and (lost or len(nodes) < status.node_count):
-        return f"ACTIVE with {ready} of {status.node_count} slices running", False
-    if entry is not None and entry.owner_is_alive is False:
-        return f"the notebook that asked for it is gone (process {entry.owner_pid})", False
-    return None
+    orphaned = entry is not None and entry.owner_is_alive is False
+    found: tuple[str, bool] | None = None
+    if status.is_dead and ready:
+        found = f"{status.state} with {ready} of {status.node_count} slices running", True
+    elif status.is_dead:
+        found = f"{status.state}, which holds its name and quota", True
+    elif status.state in {"DELETING", "SUSPENDING"}:
+        found = None
+    elif overdue:
+        found = overdue, True
+    elif status.is_active and (any(node.is_lost for node in nodes) or len(nodes) < status.node_count):
+        found = f"ACTIVE with {ready} of {status.node_count} slices running", False
+    elif orphaned and entry is not None:
+        found = f"the notebook that asked for it is gone (process {entry.owner_pid})", False
+    return found

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb import config
 from multislice_nb._portal import sync
+from multislice_nb.cloud import capacity
 from multislice_nb.cloud._home import at_home
 from multislice_nb.cloud.collection import QueuedResources
+from multislice_nb.cloud.janitor import Janitor, left_behind
 from multislice_nb.cloud.ledger import Entry, Ledger
 from multislice_nb.cloud.queued_resource import QueuedResource
+from multislice_nb.cloud.reclaim import look
 from multislice_nb.cloud.request import QueuedResourceRequest
 from multislice_nb.cloud.times import parse_duration
-from multislice_nb.cloud.watch import EMULATOR_PACE, GOOGLE_PACE, Watchtower
-from multislice_nb.errors import CloudError, UnavailableError
+from multislice_nb.cloud.watch import EMULATOR_PACE, GOOGLE_PACE, Pace, Watchtower
+from multislice_nb.errors import CloudError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from multislice_nb.cloud.provider import Provider
+    from multislice_nb.cloud.reclaim import Reclaimable
     from multislice_nb.cloud.ssh_settings import SshSettings
     from multislice_nb.cloud.status import NodeStatus
 
@@ -41,6 +46,7 @@ class Cloud:
         settings: Project, zone and the rest, each with its origin.
         ssh: How workers are reached.
         ledger: What this user created and has not seen gone.
+        janitor: Deletes what has outlived its time to live or its idle limit.
     """
 
     def __init__(
@@ -50,6 +56,7 @@ class Cloud:
         self.settings = settings
         self.ssh = ssh
         self.ledger = ledger
+        self.janitor = Janitor(provider, ledger)
         self._id = uuid.uuid4().hex[:16]
         self._towers: dict[str, Watchtower] = {}
         self._closed = False
@@ -70,6 +77,19 @@ class Cloud:
         return self.provider.is_emulator
 
     @property
+    def pace(self) -> Pace:
+        """How often to look while something is watched."""
+        return EMULATOR_PACE if self.is_emulator else GOOGLE_PACE
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the user should know: what was deleted by itself, and what earlier notebooks left behind."""
+        left = left_behind(self.ledger, self.project)
+        names = ", ".join(f"{entry.name} ({entry.chips} chips)" for entry in left)
+        orphans = [f"Left by notebooks that are gone: {names}. See reclaim()."] if left else []
+        return (*self.janitor.notices, *orphans)
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
@@ -81,9 +101,17 @@ class Cloud:
         wait: bool = False,
         ttl: str | float | timedelta | None = None,
         idle_limit: str | float | timedelta | None = None,
+        recreate: bool = False,
+        zones: Sequence[str] = (),
+        capacities: Sequence[str] = (),
+        race: bool = True,
+        capacity_timeout: str | float | timedelta = "15m",
         **fields: Any,
     ) -> QueuedResource:
         """Ask for slices.
+
+        With `zones` or `capacities` it is asked for in each, all at once or in order, and this call returns
+        when one has got capacity; the other requests are deleted.
 
         Args:
             name: Id of the queued resource, or a whole request.
@@ -91,6 +119,11 @@ class Cloud:
             ttl: Time to live, as `8h`: it is deleted when that is over, by this process or at the next
                 `connect()`.
             idle_limit: It is deleted when it was not used for that long.
+            recreate: Whether to delete a queued resource that has the name already, and wait until it is gone.
+            zones: Zones to ask in.
+            capacities: Kinds of capacity to ask for: on-demand, spot, reserved.
+            race: Ask everywhere at once; one after the other otherwise.
+            capacity_timeout: With zones or capacities, how long to wait for capacity; in order, for each.
             **fields: The fields of `QueuedResourceRequest`: accelerator_type, node_count, spot, ….
 
         Raises:
@@ -98,7 +131,17 @@ class Cloud:
             AlreadyExistsError: The name is taken.
             CloudError: The API refused it; says why.
         """
-        made = sync(self.acreate, name, ttl=ttl, idle_limit=idle_limit, **fields)
+        ends: dict[str, Any] = {"ttl": ttl, "idle_limit": idle_limit, "recreate": recreate}
+        if zones or capacities:
+            search: dict[str, Any] = {
+                "zones": zones,
+                "capacities": capacities,
+                "race": race,
+                "patience": capacity_timeout,
+            }
+            made = sync(self.acreate_anywhere, name, **search, **ends, **fields)
+        else:
+            made = sync(self.acreate, name, **ends, **fields)
         return made.wait() if wait else made
 
     def list(self, zone: str | None = None) -> QueuedResources:
@@ -123,6 +166,10 @@ class Cloud:
         """What each worker of a node published, in worker order; host keys by default."""
         return sync(self.aguest_attributes, node_id, query_path, zone)
 
+    def reclaim(self, zone: str = "-") -> Reclaimable:
+        """What was forgotten, with the quota it holds; `sweep()` of it deletes what you confirm."""
+        return sync(self.areclaim, zone)
+
     def request(self, name: str, **fields: Any) -> QueuedResourceRequest:
         """A checked request with this connection's project, zone and defaults filled in; nothing is sent."""
         return self._complete(name, fields)
@@ -130,8 +177,7 @@ class Cloud:
     def tower(self, zone: str) -> Watchtower:
         """Who watches a zone; used on the background loop only."""
         if zone not in self._towers:
-            pace = EMULATOR_PACE if self.is_emulator else GOOGLE_PACE
-            self._towers[zone] = Watchtower(self.provider, zone, pace, self.ledger.observe)
+            self._towers[zone] = Watchtower(self.provider, zone, self.pace, self.ledger.observe)
         return self._towers[zone]
 
     def close(self) -> None:
@@ -146,10 +192,13 @@ class Cloud:
         *,
         ttl: str | float | timedelta | None = None,
         idle_limit: str | float | timedelta | None = None,
+        recreate: bool = False,
         **fields: Any,
     ) -> QueuedResource:
         """Twin of `create`, without waiting."""
         request = self._complete(name, fields)
+        if recreate:
+            await self._make_room(request)
         request_id = str(uuid.uuid4())
         self.ledger.enter(self._entry(request, request_id, ttl, idle_limit))
         try:
@@ -161,8 +210,36 @@ class Cloud:
             if not isinstance(error, UnavailableError):
                 self.ledger.strike(request_id)
             raise
+        if ttl is not None or idle_limit is not None or config.Multislice.instance().ttl:
+            self.janitor.look_after()
         found = await self.provider.get_queued_resource(request.name, str(request.zone))
         return QueuedResource(self, self.ledger.observe([found])[0])
+
+    @at_home
+    async def acreate_anywhere(
+        self,
+        name: str | QueuedResourceRequest,
+        *,
+        zones: Sequence[str] = (),
+        capacities: Sequence[str] = (),
+        race: bool = True,
+        patience: str | float | timedelta = "15m",
+        **fields: Any,
+    ) -> QueuedResource:
+        """Twin of `create` with zones or capacities."""
+        ends = {key: fields.pop(key) for key in ("ttl", "idle_limit", "recreate") if key in fields}
+        requests = capacity.candidates(self._complete(name, fields), zones, capacities)
+
+        async def create(request: QueuedResourceRequest) -> QueuedResource:
+            return await self.acreate(request, **ends)
+
+        search = capacity.race if race else capacity.in_order
+        return await search(create, requests, patience)
+
+    @at_home
+    async def areclaim(self, zone: str = "-") -> Reclaimable:
+        """Twin of `reclaim`."""
+        return await look(self, zone)
 
     @at_home
     async def alist(self, zone: str | None = None) -> QueuedResources:
@@ -194,10 +271,17 @@ class Cloud:
         if self._closed:
             return
         self._closed = True
+        await self.janitor.close()
         for tower in self._towers.values():
             await tower.close()
         await self.provider.close()
         self.ledger.close()
+
+    async def _make_room(self, request: QueuedResourceRequest) -> None:
+        """Delete whatever has the request's name, and wait until it is gone: only then the name is free."""
+        with contextlib.suppress(NotFoundError):
+            old = await self.aget(request.name, str(request.zone))
+            await old.adelete(force=True)
 
     def _complete(
         self, name: str | QueuedResourceRequest, fields: Mapping[str, Any]

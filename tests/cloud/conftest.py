@@ -19,6 +19,7 @@ def cloud(emulator_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clou
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(emulator_home / "no-gcloud"))
     connection = connect(emulator=True)
     yield connection
+    connection = connect(emulator=True)  # a test may have closed it
     for handle in connection.list("-"):
         handle.delete()
     for entry in connection.ledger.entries():

@@ -1,0 +1,101 @@
+"""Deletes what has outlived its time: while this process runs, and at the next `connect()` when it died."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from multislice_nb.cloud import lifecycle
+from multislice_nb.errors import MultisliceError, NotFoundError
+
+if TYPE_CHECKING:
+    from multislice_nb.cloud.ledger import Entry, Ledger
+    from multislice_nb.cloud.provider import Provider
+
+__all__ = ["Janitor", "left_behind"]
+
+_LOOK_AT_MOST, _DELETE_SECONDS = 30.0, 900.0
+
+
+class Janitor:
+    """Looks after the times to live and idle limits of one project.
+
+    Attributes:
+        notices: What it did, for people.
+    """
+
+    def __init__(self, provider: Provider, ledger: Ledger) -> None:
+        self._provider = provider
+        self._ledger = ledger
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self.notices: list[str] = []
+
+    def look_after(self) -> None:
+        """Something with an end was created, or its end changed: watch the time."""
+        self._news.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="deleting what is overdue")
+
+    async def sweep(self) -> tuple[str, ...]:
+        """Delete everything overdue by the ledger, whoever made it; returns the names."""
+        gone = []
+        for entry in self._entries():
+            reason = entry.overdue()
+            if reason is not None and await self._delete(entry, reason):
+                gone.append(entry.name)
+        return tuple(gone)
+
+    async def close(self) -> None:
+        """Stop looking. What is overdue later is deleted at the next `connect()`."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        while True:
+            self._news.clear()
+            await self.sweep()
+            ends = [end for entry in self._entries() if (end := _end(entry)) is not None]
+            if not ends:
+                return
+            left = min(ends) - time.time()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), min(max(left, 0.05), _LOOK_AT_MOST))
+
+    def _entries(self) -> list[Entry]:
+        return [entry for entry in self._ledger.entries() if entry.project == self._provider.project]
+
+    async def _delete(self, entry: Entry, reason: str) -> bool:
+        try:
+            operation = await self._provider.delete_queued_resource(entry.name, entry.zone, force=True)
+            await lifecycle.until_gone(self._provider, entry.name, entry.zone, operation, _DELETE_SECONDS)
+        except NotFoundError:
+            reason = "it was gone already"
+        except MultisliceError as error:
+            self.notices.append(
+                f"{entry.name} in {entry.zone} should be deleted ({reason}), and was not: {error}"
+            )
+            return False
+        self._ledger.end(entry.project, entry.zone, entry.name)
+        self.notices.append(f"{entry.name} in {entry.zone} was deleted: {reason}.")
+        return True
+
+
+def left_behind(ledger: Ledger, project: str) -> tuple[Entry, ...]:
+    """What notebooks that are gone asked for and nobody has deleted, by the ledger alone."""
+    mine = [entry for entry in ledger.entries() if entry.project == project]
+    return tuple(entry for entry in mine if entry.owner_pid != os.getpid() and entry.owner_is_alive is False)
+
+
+def _end(entry: Entry) -> float | None:
+    ends = [
+        entry.expires_at,
+        None if entry.idle_limit is None else entry.used_at + entry.idle_limit,
+    ]
+    known = [end for end in ends if end is not None]
+    return min(known) if known else None
