@@ -14,6 +14,9 @@ import psutil
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+# In front of a new process's command: its writes fail, and do not kill it by a signal either.
+FULL_DISK = ("bash", "-c", 'trap "" XFSZ; ulimit -S -f 0; exec "$@"', "bash")
+
 
 def fill_disk(targets: Iterable[psutil.Process], *, full: bool) -> None:
     """Let the file writes of processes fail from now on, or succeed again."""

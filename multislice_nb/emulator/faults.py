@@ -116,12 +116,12 @@ class Faults:
         """No chip is left for anybody who does not have it already."""
         self.capacity(generation, zone, 0)
 
-    def quota(self, generation: str, kind: str = "on-demand", chips: int | None = None) -> None:
-        """Set the quota of chips of a kind (on-demand, spot, reserved); None is no limit."""
-        if kind not in {"on-demand", "spot", "reserved"}:
-            raise invalid("kind", f"Quota is of kind on-demand, spot or reserved; not {kind!r}.")
+    def quota(self, generation: str, tier: str = "on-demand", chips: int | None = None) -> None:
+        """Set the quota of chips of a tier (on-demand, spot, reserved); None is no limit."""
+        if tier not in {"on-demand", "spot", "reserved"}:
+            raise invalid("tier", f"Quota is of the tier on-demand, spot or reserved; not {tier!r}.")
         limit = UNLIMITED if chips is None else chips
-        self._engine.admissions.quota[_generation(generation), kind] = limit
+        self._engine.admissions.quota[_generation(generation), tier] = limit
 
     def queued_resource_quota(self, count: int | None = None) -> None:
         """Set how many queued resources a zone may hold; None is no limit."""

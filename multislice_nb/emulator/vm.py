@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from multislice_nb.emulator import processes
 from multislice_nb.emulator.address import private_folder, write_private
+from multislice_nb.emulator.disk import FULL_DISK
 from multislice_nb.emulator.environment import worker_environment
 from multislice_nb.emulator.sshd import SshListener
 
@@ -205,6 +206,15 @@ class Vm:
         """Give the address back and remove the disk."""
         self.machine.addresses.give_back(self.address)
         shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in self.folder.parents:
+            if folder == self.machine.vms:
+                break
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:  # other workers' disks are in it
+                break
 
     # Processes
 
@@ -226,6 +236,8 @@ class Vm:
         if not self.up:
             raise ConnectionError(f"{self.hostname} is not running")
         self.prepare()
+        if self.faults.disk_full:
+            argv = [*FULL_DISK, *argv]
         environment = worker_environment(self, user=self.machine.user, shims=self.machine.shims)
         child = await asyncio.create_subprocess_exec(
             *argv,
