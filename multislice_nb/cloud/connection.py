@@ -78,7 +78,7 @@ def _at_exit() -> None:
     kept = {
         (entry.zone, entry.name): entry
         for cloud in _open.values()
-        if not cloud.closed
+        if not cloud.closed and not (cloud.is_emulator and _stopped_emulator())
         for entry in cloud.ledger.entries()
         if entry.owner_pid == os.getpid() and entry.project == cloud.project
     }
@@ -88,6 +88,13 @@ def _at_exit() -> None:
             f"gcloud compute tpus queued-resources delete {entry.name} --zone={entry.zone} --force\n"
         )
     close_all()
+
+
+def _stopped_emulator() -> bool:
+    """Whether the emulator has ended since, and everything on it."""
+    from multislice_nb.emulator import daemon
+
+    return daemon.status() is None
 
 
 def _running_emulator() -> EmulatorAddress:
