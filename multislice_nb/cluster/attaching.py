@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.cloud import QueuedResource
 
-__all__ = ["aattach", "attach"]
+__all__ = ["aattach", "attach", "site_of"]
 
 
 def attach(
@@ -56,7 +56,7 @@ async def aattach(
     earlier = registry.find(queued_resource.name)
     if earlier is not None:
         await earlier.adetach()
-    formation = Formation(await _site(queued_resource), report=report)
+    formation = Formation(await site_of(queued_resource), report=report)
     await formation.form(deadline=deadline)
     cluster = Cluster(queued_resource, formation)
     await cluster.find_left()
@@ -64,7 +64,7 @@ async def aattach(
     return cluster
 
 
-async def _site(queued_resource: QueuedResource) -> Site:
+async def site_of(queued_resource: QueuedResource) -> Site:
     """Ask the Cloud TPU API for all that a formation must know."""
     cloud = queued_resource.cloud
     await queued_resource.arefresh()

@@ -10,6 +10,7 @@ import contextlib
 import html
 import time
 import warnings
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb._portal import iterate, sync
@@ -19,12 +20,14 @@ from multislice_nb.cluster.inventory import Targets, ranks_text, select
 from multislice_nb.cluster.journal import Journal
 from multislice_nb.cluster.operator import Operator
 from multislice_nb.cluster.progress import CellProgress
+from multislice_nb.cluster.reach import Reach
 from multislice_nb.config import state_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from multislice_nb.cloud import QueuedResource
+    from multislice_nb.cluster.files import Files
     from multislice_nb.cluster.formation import Formation
     from multislice_nb.cluster.gang import GangSettings
     from multislice_nb.cluster.inventory import Worker
@@ -102,6 +105,16 @@ class Cluster:
             errors.ClusterError: The cluster is detached.
         """  # noqa: D403 - that is how ipyparallel is spelled
         return self._formation.require_link().client
+
+    @cached_property
+    def reach(self) -> Reach:
+        """The workers over SSH alone: files, shell commands and what their environment is like."""
+        return Reach(self._formation.site, self._formation.connections)
+
+    @property
+    def files(self) -> Files:
+        """Files to the workers and back."""
+        return self.reach.files
 
     # Running code
 

@@ -189,6 +189,26 @@ class Connections:
         )
         return dict(zip(commands, ended, strict=True))
 
+    async def open_process(self, rank: int, command: str) -> asyncssh.SSHClientProcess[bytes]:
+        """Start a shell command on one worker and leave its streams, of bytes, to the caller.
+
+        Raises:
+            errors.ConnectError: The connection was lost.
+        """
+        import asyncssh
+
+        try:
+            return await self._open[rank].create_process(command, encoding=None)
+        except KeyError as error:
+            raise errors.ConnectError(
+                f"There is no SSH connection to {self._workers.get(rank, f'rank {rank}')}.",
+                fix="Attach again.",
+            ) from error
+        except (OSError, asyncssh.Error) as error:
+            raise errors.ConnectError(
+                f"The SSH connection to {self._workers[rank]} was lost: {error}", fix="Attach again."
+            ) from error
+
     async def forward(self, rank: int, port: int) -> int:
         """A port on the notebook's loopback that leads to `127.0.0.1:port` on a worker."""
         listener = await self._open[rank].forward_local_port("127.0.0.1", 0, "127.0.0.1", port)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import os
 import stat
 import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, Any
 
 from multislice_nb import errors
 
@@ -169,7 +171,11 @@ class _Scan:
 
     def _stays_inside(self, link: Path) -> bool:
         target = link.resolve()
-        return not link.readlink().is_absolute() and target.exists() and target.is_relative_to(self._root.resolve())
+        return (
+            not link.readlink().is_absolute()
+            and target.exists()
+            and target.is_relative_to(self._root.resolve())
+        )
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._root).as_posix()
@@ -214,18 +220,23 @@ class Bundle:
             yield chunk
 
 
-class _Hashed:
+class _Hashed(io.RawIOBase):
     """A file to write to that hashes on the way."""
 
     def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
         self._file = file
         self.hash = hashlib.sha256()
         self.size = 0
 
-    def write(self, data: bytes) -> int:
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
         self.hash.update(data)
-        self.size += len(data)
-        return self._file.write(data)
+        written = self._file.write(data)
+        self.size += written
+        return written
 
 
 def bundle(tree: Tree, contents: set[str], step: Callable[[int], None] = lambda _: None) -> Bundle:
@@ -244,7 +255,8 @@ def bundle(tree: Tree, contents: set[str], step: Callable[[int], None] = lambda 
     left = set(contents)
     try:
         # Fast compression: it must not be slower than the network that it relieves.
-        with tarfile.open(fileobj=hashed, mode="w|gz", compresslevel=1) as archive:
+        packed = gzip.GzipFile(fileobj=hashed, mode="wb", compresslevel=1, mtime=0)
+        with packed, tarfile.open(fileobj=packed, mode="w|") as archive:
             for entry in tree.files:
                 if entry.content in left:
                     left.discard(entry.content)
@@ -253,7 +265,8 @@ def bundle(tree: Tree, contents: set[str], step: Callable[[int], None] = lambda 
     except OSError as error:
         file.close()
         raise errors.InvalidRequestError(
-            f"{tree.source} changed while it was being read: {error}.", fix="Push it again once it is at rest."
+            f"{tree.source} changed while it was being read: {error}.",
+            fix="Push it again once it is at rest.",
         ) from error
     except BaseException:
         file.close()

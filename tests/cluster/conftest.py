@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from multislice_nb.cluster import Cluster
+    from multislice_nb.cluster.reach import Reach
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +28,27 @@ def cluster(emulator_home: Path) -> Iterator[Cluster]:
         attached.shutdown()
     finally:
         queued_resource.delete(force=True)
+
+
+@pytest.fixture(scope="session")
+def reached(emulator_home: Path) -> Iterator[Reach]:
+    """4 workers over SSH, without engines: 2 slices of v4-16."""
+    import multislice_nb as ms
+    from multislice_nb.cluster.reach import reach
+
+    queued_resource = ms.connect().create("hands", accelerator_type="v4-16", node_count=2)
+    try:
+        queued_resource.wait(timeout=60)
+        with reach(queued_resource) as hands:
+            yield hands
+    finally:
+        queued_resource.delete(force=True)
+
+
+@pytest.fixture(scope="session")
+def homes(reached: Reach) -> list[Path]:
+    """The home folders of those workers, by rank, which are folders of this machine."""
+    from multislice_nb._portal import sync
+
+    ended = sync(reached.connections.run_all, 'printf %s "$HOME"')
+    return [Path(ended[rank].stdout) for rank in range(4)]

@@ -1,0 +1,96 @@
+"""The workers of a queued resource over SSH alone, whether or not engines run on them.
+
+What holds a TPU must be seen before anything can be started on it, and a script needs no engines.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from multislice_nb._portal import sync
+from multislice_nb.cluster.formation import START_DEADLINE
+from multislice_nb.cluster.inventory import ranks_text
+
+if TYPE_CHECKING:
+    from multislice_nb.cloud import QueuedResource
+    from multislice_nb.cluster.files import Files
+    from multislice_nb.cluster.formation import Site
+    from multislice_nb.cluster.inventory import Worker
+    from multislice_nb.cluster.ssh import Connections
+
+__all__ = ["Reach", "areach", "reach"]
+
+
+class Reach:
+    """Open SSH connections to all workers of one queued resource, and what can be done over them.
+
+    Args:
+        site: Where they are.
+        connections: Open connections to them.
+    """
+
+    def __init__(self, site: Site, connections: Connections) -> None:
+        self.site = site
+        self.connections = connections
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """All workers, in rank order."""
+        return self.site.workers
+
+    @cached_property
+    def files(self) -> Files:
+        """Files to the workers and back."""
+        from multislice_nb.cluster.files import Files
+
+        return Files(self.connections, self.workers)
+
+    def close(self) -> None:
+        """Close the connections."""
+        sync(self.connections.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        who = (
+            ranks_text(self.connections.ranks, total=len(self.workers))
+            if self.connections.ranks
+            else "nobody"
+        )
+        return f"<Reach {self.site.name}: {who}>"
+
+
+def reach(queued_resource: QueuedResource | str, *, deadline: float = START_DEADLINE) -> Reach:
+    """Connect to the workers of a queued resource without starting anything on them.
+
+    Args:
+        queued_resource: A queued resource, or its name in the project and zone in use.
+        deadline: Seconds for SSH to answer on all workers.
+
+    Returns:
+        The connections, to be closed, or used in a `with` statement.
+
+    Raises:
+        errors.ConnectError: A slice is not READY, or a worker did not answer; names them.
+    """
+    if isinstance(queued_resource, str):
+        from multislice_nb.cloud import connect
+
+        queued_resource = connect().get(queued_resource)
+    return sync(areach, queued_resource, deadline=deadline)
+
+
+async def areach(queued_resource: QueuedResource, *, deadline: float = START_DEADLINE) -> Reach:
+    """`reach`, to be awaited on the background loop."""
+    from multislice_nb.cluster.attaching import site_of
+    from multislice_nb.cluster.ssh import Connections
+
+    site = await site_of(queued_resource)
+    connections = Connections(site.ssh, site.known_hosts)
+    await connections.open(site.workers, site.host_keys, deadline=deadline)
+    return Reach(site, connections)
