@@ -20,7 +20,7 @@ import jax
 
 from multislice_nb.errors import ExperimentError
 from multislice_nb.experiments.memory import available_bytes, is_out_of_memory
-from multislice_nb.experiments.training import arguments, initializer, train_step
+from multislice_nb.experiments.training import arguments, initializer, keys, train_step
 from multislice_nb.sharding import make_mesh
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Measured(TypedDict):
 class Program(NamedTuple):
     """A compiled configuration. Bytes and FLOPs are per device."""
 
-    initialize: Callable[[jax.Array], Arguments]
+    initialize: Callable[[jax.Array, jax.Array], Arguments]
     step: Callable[[State, Tree], tuple[State, jax.Array]]
     flops: float
     argument_bytes: int
@@ -149,7 +149,7 @@ def compiled(workload: Workload, mesh: Mesh, batch: int, options: Options) -> Pr
     begun = time.perf_counter()
     shapes = arguments(workload, mesh, batch, options)
     step = train_step(workload, mesh, options).lower(*shapes).compile()
-    make = initializer(workload, mesh, batch, options).lower(jax.random.key(0)).compile()
+    make = initializer(workload, mesh, batch, options).lower(*keys()).compile()
     costs, sizes, made = step.cost_analysis(), step.memory_analysis(), make.memory_analysis()
     if costs is None or sizes is None or made is None:
         raise ExperimentError(
@@ -168,7 +168,7 @@ def compiled(workload: Workload, mesh: Mesh, batch: int, options: Options) -> Pr
 
 
 def _timed(program: Program, steps: int, warmup: int) -> tuple[list[float], float]:
-    state, batch = jax.block_until_ready(program.initialize(jax.random.key(0)))
+    state, batch = jax.block_until_ready(program.initialize(*keys()))
     seconds = []
     loss = jax.numpy.nan
     collecting = gc.isenabled()

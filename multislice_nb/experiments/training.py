@@ -15,6 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from multislice_nb.experiments import optimizers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax.sharding import Mesh
     from jax.stages import Wrapped as JitWrapped
 
@@ -56,11 +58,18 @@ class Arguments(NamedTuple):
     batch: Tree
 
 
-def _make(workload: Workload, options: Options, size: int, key: jax.Array) -> Arguments:
-    model_key, batch_key = jax.random.split(key)
-    params = workload.init(model_key)
+def _make(workload: Workload, options: Options, size: int, key: jax.Array, batch_key: jax.Array) -> Arguments:
+    params = workload.init(key)
     state = State(params, optimizers.slots(options.optimizer, params))
     return Arguments(state, workload.batch(batch_key, size))
+
+
+def keys(seed: int = 0) -> tuple[jax.Array, jax.Array]:
+    """The random keys of parameters and batch.
+
+    Two keys rather than one to split, which would cost about as much compilation as making all the arrays.
+    """
+    return jax.random.key(seed), jax.random.key(seed + 1)
 
 
 def shardings(workload: Workload, mesh: Mesh, options: Options) -> Arguments:
@@ -88,7 +97,7 @@ def arguments(workload: Workload, mesh: Mesh, batch: int, options: Options | Non
         options: How it is trained.
     """
     options = options or Options()
-    shapes = jax.eval_shape(lambda: _make(workload, options, batch, jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: _make(workload, options, batch, *keys()))
 
     def struct(shape: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
@@ -98,7 +107,10 @@ def arguments(workload: Workload, mesh: Mesh, batch: int, options: Options | Non
 
 
 def initializer(workload: Workload, mesh: Mesh, batch: int, options: Options | None = None) -> JitWrapped:
-    """A jitted function of a random key that makes a step's arguments, each shard where it belongs."""
+    """A jitted function of two random keys, for parameters and batch, that makes a step's arguments.
+
+    Each shard is made where it belongs.
+    """
     options = options or Options()
     make = partial(_make, workload, options, batch)
     return jax.jit(make, out_shardings=shardings(workload, mesh, options))
@@ -125,3 +137,20 @@ def train_step(workload: Workload, mesh: Mesh, options: Options | None = None) -
     state = shardings(workload, mesh, options).state
     scalar = NamedSharding(mesh, PartitionSpec())
     return jax.jit(step, out_shardings=(state, scalar), donate_argnums=(0,) if options.donate else ())
+
+
+def program(
+    workload: Workload, options: Options | None = None
+) -> Callable[[Mesh, int], tuple[JitWrapped, Arguments]]:
+    """What the planner compiles: a function of a mesh and a batch per device that gives the step and its shapes.
+
+    `sharding.plan(program(MLP()), accelerator_type="v4-16", slices=2, strategy="fsdp", batch=131072)`.
+    """
+    return partial(_program, workload, options or Options())
+
+
+def _program(
+    workload: Workload, options: Options, mesh: Mesh, batch_per_device: int
+) -> tuple[JitWrapped, Arguments]:
+    batch = batch_per_device * mesh.devices.size
+    return train_step(workload, mesh, options), arguments(workload, mesh, batch, options)

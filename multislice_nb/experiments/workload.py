@@ -18,6 +18,8 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from multislice_nb.errors import ParallelismError
+from multislice_nb.experiments import noise
+from multislice_nb.experiments.gather import gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,6 +78,8 @@ class Workload(Protocol):
 
 
 ACTIVATIONS = PartitionSpec(("data", "fsdp"), "tensor")
+UP = PartitionSpec("fsdp", "tensor")
+DOWN = PartitionSpec("tensor", "fsdp")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,23 +131,21 @@ class MLP:
     def init(self, key: jax.Array) -> Tree:
         """A list with a pair of matrices for each layer, scaled so that the sigmoids do not saturate."""
         wide = (self.embedding, 4 * self.embedding)
-
-        def layer(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-            up, down = jax.random.split(key)
-            return (
-                jax.random.normal(up, wide, self.dtype) * self.embedding**-0.5,
-                jax.random.normal(down, wide[::-1], self.dtype) * (4 * self.embedding) ** -0.5,
+        return [
+            tuple(
+                noise.uniform(key, 2 * layer + at, shape, self.dtype, deviation=shape[0] ** -0.5)
+                for at, shape in enumerate((wide, wide[::-1]))
             )
-
-        return [layer(key) for key in jax.random.split(key, self.layers)]
+            for layer in range(self.layers)
+        ]
 
     def parameter_specs(self) -> Tree:
         """4D over tensor and D over fsdp, in both matrices: the tensor axis meets in one sum a layer."""
-        return [(PartitionSpec("fsdp", "tensor"), PartitionSpec("tensor", "fsdp"))] * self.layers
+        return [(UP, DOWN)] * self.layers
 
     def batch(self, key: jax.Array, size: int) -> Tree:
         """[size, D]."""
-        return jax.random.uniform(key, (size, self.embedding), self.dtype)
+        return noise.uniform(key, -1, (size, self.embedding), self.dtype)
 
     def batch_specs(self) -> Tree:
         """Rows over data and fsdp, features over tensor."""
@@ -153,6 +155,8 @@ class MLP:
         """The mean of the last layer's outputs, in float32."""
 
         def layer(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+            up = gathered(up, PartitionSpec(None, "tensor"), UP, constrain)
+            down = gathered(down, PartitionSpec("tensor", None), DOWN, constrain)
             hidden = constrain(jax.nn.sigmoid(x @ up), ACTIVATIONS)
             return constrain(jax.nn.sigmoid(hidden @ down), ACTIVATIONS)
 

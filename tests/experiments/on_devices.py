@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from multislice_nb.experiments.training import Options, arguments, initializer, train_step
+from multislice_nb.experiments import noise
+from multislice_nb.experiments.training import Options, arguments, initializer, keys, train_step
 from multislice_nb.experiments.workload import MLP
 from multislice_nb.sharding import Parallelism, make_mesh
 
@@ -25,7 +26,7 @@ def trained(
 ) -> tuple[list[float], list[np.ndarray]]:
     """Losses, and how far each parameter moved, on as many devices as the parallelism has."""
     mesh = make_mesh(parallelism, jax.devices()[: parallelism.device_count])
-    state, data = initializer(workload, mesh, batch, options)(jax.random.key(7))
+    state, data = initializer(workload, mesh, batch, options)(*keys(7))
     begun = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(state.params)]
     step = train_step(workload, mesh, options)
     losses = []
@@ -75,7 +76,7 @@ def donated() -> tuple[bool, bool]:
     mesh = make_mesh(Parallelism(ici_fsdp=8))
 
     def gone(options: Options) -> bool:
-        state, batch = initializer(MLP(32, 1), mesh, 64, options)(jax.random.key(0))
+        state, batch = initializer(MLP(32, 1), mesh, 64, options)(*keys())
         jax.block_until_ready(train_step(MLP(32, 1), mesh, options)(state, batch))
         return all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
 
@@ -95,3 +96,12 @@ def sleep(seconds: float) -> None:
 def die() -> None:
     """End as a process does that the operating system kills."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def noise_moments(shape: tuple[int, ...], deviation: float) -> tuple[float, float, float, bool]:
+    """Mean, deviation and largest correlation of rows of an array of noise, and whether two salts differ."""
+    first, second = (
+        np.asarray(noise.uniform(keys()[0], salt, shape, "float32", deviation=deviation)) for salt in (0, 1)
+    )
+    correlations = np.corrcoef(np.concatenate([first, second])) - np.eye(2 * shape[0])
+    return first.mean(), first.std(), np.abs(correlations).max(), bool((first != second).all())

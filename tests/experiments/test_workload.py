@@ -117,3 +117,12 @@ def test_unknown_optimizer_is_refused() -> None:
     """An optimiser that does not exist is refused with those that do."""
     with pytest.raises(InvalidRequestError, match="sgd, momentum, adam"):
         Options(optimizer="lion")
+
+
+def test_noise_looks_random(devices: LocalCluster) -> None:
+    """The cheap random numbers have the mean and deviation asked for, and rows that are not alike."""
+    [(mean, deviation, correlation, differ)] = devices.call("on_devices:noise_moments", (50, 4000), 0.5)
+    assert abs(mean) < 0.01
+    assert deviation == pytest.approx(0.5, rel=0.01)
+    assert correlation < 0.1
+    assert differ
