@@ -23,7 +23,9 @@
     │       ├── WorkerLostError         because its process or VM is gone
     │       └── CellTimeoutError        because it ran past its deadline
     ├── PlanError                       a program that the ahead-of-time compiler cannot plan
-    └── ExperimentError                 a sweep, a results file or a notebook run
+    ├── ExperimentError                 a sweep, a results file or a notebook run
+    └── JobError                        an unattended run
+        └── CheckpointError             no checkpoint can be gone on from
 
 Each says what happened and to what (`what`), and what to do next (`fix`). In IPython they show as those
 two sentences without a traceback, since the user's own code is not at fault line by line; they still raise.
@@ -40,6 +42,7 @@ __all__ = [
     "AcceleratorTypeError",
     "AlreadyExistsError",
     "CellTimeoutError",
+    "CheckpointError",
     "CloudError",
     "ClusterError",
     "ConfigurationError",
@@ -48,6 +51,7 @@ __all__ = [
     "ExperimentError",
     "FailedPreconditionError",
     "InvalidRequestError",
+    "JobError",
     "MagicError",
     "MultisliceError",
     "NotFoundError",
@@ -202,3 +206,11 @@ class PlanError(MultisliceError):
 
 class ExperimentError(MultisliceError):
     """A sweep, a results file or a notebook run."""
+
+
+class JobError(MultisliceError):
+    """An unattended run."""
+
+
+class CheckpointError(JobError):
+    """There are checkpoints, and none of them can be gone on from."""

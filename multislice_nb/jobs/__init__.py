@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from multislice_nb.jobs.checkpoints import Checkpoints
     from multislice_nb.jobs.distributed import initialize
     from multislice_nb.jobs.job import Job
-    from multislice_nb.jobs.jobset import jobset
+    from multislice_nb.jobs.manifest import jobset
     from multislice_nb.jobs.listing import Jobs, get
     from multislice_nb.jobs.listing import list_jobs as list  # noqa: A004 - read as jobs.list()
     from multislice_nb.jobs.logs import LogLine
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from multislice_nb.jobs.record import JobSpec, Limits
     from multislice_nb.jobs.status import AttemptStatus, JobStatus
     from multislice_nb.jobs.store import Store
-    from multislice_nb.jobs.submit import DryRun, submit
+    from multislice_nb.jobs.submitting import DryRun, submit
 
 __all__ = [
     "AttemptStatus",
@@ -52,7 +52,7 @@ __all__ = [
 _HOMES = {
     "AttemptStatus": ("status", "AttemptStatus"),
     "Checkpoints": ("checkpoints", "Checkpoints"),
-    "DryRun": ("submit", "DryRun"),
+    "DryRun": ("submitting", "DryRun"),
     "Job": ("job", "Job"),
     "JobSpec": ("record", "JobSpec"),
     "JobStatus": ("status", "JobStatus"),
@@ -62,9 +62,9 @@ _HOMES = {
     "Store": ("store", "Store"),
     "get": ("listing", "get"),
     "initialize": ("distributed", "initialize"),
-    "jobset": ("jobset", "jobset"),
+    "jobset": ("manifest", "jobset"),
     "list": ("listing", "list_jobs"),
-    "submit": ("submit", "submit"),
+    "submit": ("submitting", "submit"),
     "submit_notebook": ("notebook", "submit_notebook"),
 }
 

@@ -54,7 +54,7 @@ class Attempting:
         try:
             ended = self._follow(command, shipper)
         finally:
-            last = command.end(0.0)
+            last = command.end(self._limits.term_grace if worker.signals.terminated else 0.0)
             complete = shipper.close(60.0)
             self._report(ended or last, shipper, complete=complete)
 

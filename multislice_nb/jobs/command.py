@@ -99,13 +99,25 @@ class Command:
         _send(marked(self._mark), number)
 
     def end(self, grace: float) -> Exit:
-        """End it: TERM, the grace, then KILL; nothing of it is left."""
+        """End it: TERM, the grace, then KILL; nothing of it is left.
+
+        A shell may end at once where what it started is still saving its state.
+        """
         if self.poll() is None:
             self.signal(signal.SIGTERM)
-            self.wait(grace)
+        self._wait_all(grace)
         self.signal(signal.SIGKILL)
         ended = self.wait(30.0)
         return ended or Exit(-9, time.time(), "it did not even end on SIGKILL")
+
+    def _wait_all(self, seconds: float) -> None:
+        limit = time.monotonic() + seconds
+        while self.poll() is None or marked(self._mark):
+            left = limit - time.monotonic()
+            if left <= 0:
+                return
+            if self.wait(min(left, 0.2)) is not None:
+                time.sleep(0.05)
 
 
 def marked(prefix: str) -> list[int]:

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
 
     from multislice_nb.jobs.machine import Machine
     from multislice_nb.jobs.record import JobSpec
@@ -111,6 +113,9 @@ def free_port(address: str, first: int = FIRST_PORT) -> int:
 def initialize(*, timeout: int = 600, heartbeat: int = 100) -> None:
     """Join this job's `jax.distributed`; outside a job, do nothing.
 
+    From then on an exception that nobody catches ends this process at once. Otherwise JAX would wait at exit
+    for the other processes, which wait for this one in a collective, for minutes.
+
     Args:
         timeout: Seconds in which all workers must have come.
         heartbeat: Seconds after which JAX takes a silent process for dead.
@@ -130,3 +135,14 @@ def initialize(*, timeout: int = 600, heartbeat: int = 100) -> None:
         heartbeat_timeout_seconds=heartbeat,
         coordinator_bind_address=coordinator if rank == 0 else None,
     )
+    sys.excepthook = _end_at_once(sys.excepthook)
+
+
+def _end_at_once(show: Callable[..., object]) -> Callable[..., None]:
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        show(kind, error, trace)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130 if kind is KeyboardInterrupt else 1)
+
+    return hook

@@ -203,7 +203,7 @@ class Job:
         Raises:
             FailedPreconditionError: It has not ended.
         """
-        from multislice_nb.jobs.submit import launch
+        from multislice_nb.jobs.submitting import launch
 
         status = self.tend()
         if not status.is_over:

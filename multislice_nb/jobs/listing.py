@@ -8,7 +8,7 @@ from multislice_nb.cloud.display import html_table, text_table
 from multislice_nb.jobs.job import Job
 from multislice_nb.jobs.status import JobStatus
 from multislice_nb.jobs.store import Store
-from multislice_nb.jobs.submit import default_store
+from multislice_nb.jobs.submitting import default_store
 
 if TYPE_CHECKING:
     from pathlib import Path

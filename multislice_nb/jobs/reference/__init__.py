@@ -1,0 +1,1 @@
+"""Programs to start from, written as a user of jobs would write them."""
