@@ -12,20 +12,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from multislice_nb.cloud.collection import QueuedResources
     from multislice_nb.cloud.connection import close_all, connect
+    from multislice_nb.cloud.cost import Usage
+    from multislice_nb.cloud.doctor import Check, Report
     from multislice_nb.cloud.ledger import Entry, Ledger, StateChange
     from multislice_nb.cloud.lifecycle import WaitInterrupted
     from multislice_nb.cloud.provider import Provider
     from multislice_nb.cloud.queued_resource import QueuedResource
+    from multislice_nb.cloud.reclaim import Finding, Reclaimable
     from multislice_nb.cloud.request import DataDisk, QueuedResourceRequest
     from multislice_nb.cloud.session import Cloud
     from multislice_nb.cloud.ssh_settings import SshSettings
     from multislice_nb.cloud.status import Endpoint, Maintenance, NodeStatus, QueuedResourceStatus
 
 __all__ = [
+    "Check",
     "Cloud",
     "DataDisk",
     "Endpoint",
     "Entry",
+    "Finding",
     "Ledger",
     "Maintenance",
     "NodeStatus",
@@ -34,14 +39,22 @@ __all__ = [
     "QueuedResourceRequest",
     "QueuedResourceStatus",
     "QueuedResources",
+    "Reclaimable",
+    "Report",
     "SshSettings",
     "StateChange",
+    "Usage",
     "WaitInterrupted",
     "close_all",
     "connect",
 ]
 
 _HOMES = {
+    "Usage": "cost",
+    "Reclaimable": "reclaim",
+    "Finding": "reclaim",
+    "Report": "doctor",
+    "Check": "doctor",
     "Cloud": "session",
     "DataDisk": "request",
     "Endpoint": "status",

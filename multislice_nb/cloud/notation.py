@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.cloud.checks import STARTUP_SCRIPT
+from multislice_nb.cloud.field_checks import STARTUP_SCRIPT
 from multislice_nb.cloud.gcloud_flags import join_dict, join_list, parse_create
 from multislice_nb.cloud.request import DataDisk, QueuedResourceRequest
 from multislice_nb.cloud.shelltext import read_paste

@@ -1,7 +1,7 @@
 """What the rest of multislice_nb needs of whoever provides slices.
 
 The Cloud TPU API is the first implementation (`client.TpuApi`). Another one, in front of GKE for example, has
-to keep these promises, which `tests/cloud/provider_contract.py` states as tests:
+to keep these promises, which `tests/cloud/test_provider_contract.py` states as tests:
 
 - `create_queued_resource` returns when the request is accepted, and raises `AlreadyExistsError` for a name
   that is taken; sending the same request twice with the same `request_id` is not an error.

@@ -9,7 +9,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from multislice_nb.cloud.checks import capacity_name, generation_name
+from multislice_nb.cloud.kinds import capacity_name, generation_name
 from multislice_nb.cloud.status import Endpoint, Maintenance, NodeStatus, QueuedResourceStatus
 from multislice_nb.errors import AcceleratorTypeError
 from multislice_nb.tpu import AcceleratorType

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb.cloud import checks
+from multislice_nb.cloud.kinds import capacity_name, generation_name
 from multislice_nb.cloud.times import format_duration, format_time
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.tpu import AcceleratorType
@@ -107,8 +108,8 @@ class QueuedResourceRequest:
     cidr_range: str | None = None
     tags: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    startup_script: str | Path | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)  # scripts may hold secrets
+    startup_script: str | Path | None = field(default=None, repr=False)
     service_account: str | None = None
     scopes: tuple[str, ...] = ()
     data_disks: tuple[DataDisk, ...] = ()
@@ -144,7 +145,7 @@ class QueuedResourceRequest:
         """The accelerator type of each slice, whichever way it was given."""
         if self.accelerator_type:
             return AcceleratorType.parse(self.accelerator_type)
-        return AcceleratorType.from_topology(checks.generation_name(str(self.type)), str(self.topology))
+        return AcceleratorType.from_topology(generation_name(str(self.type)), str(self.topology))
 
     @property
     def chips(self) -> int:
@@ -154,7 +155,7 @@ class QueuedResourceRequest:
     @property
     def capacity(self) -> str:
         """`on-demand`, `spot`, `reserved` or `best-effort`."""
-        return checks.capacity_name(
+        return capacity_name(
             spot=self.spot,
             reserved=self.reserved or bool(self.reservation or self.reservation_host),
             best_effort=self.best_effort,

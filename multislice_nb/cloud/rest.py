@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.cloud.checks import STARTUP_SCRIPT
+from multislice_nb.cloud.field_checks import STARTUP_SCRIPT
 from multislice_nb.cloud.request import DataDisk, QueuedResourceRequest
 from multislice_nb.cloud.wire import parent, to_json
 from multislice_nb.errors import InvalidRequestError

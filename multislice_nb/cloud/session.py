@@ -12,6 +12,7 @@ from multislice_nb._portal import sync
 from multislice_nb.cloud import capacity
 from multislice_nb.cloud._home import at_home
 from multislice_nb.cloud.collection import QueuedResources
+from multislice_nb.cloud.doctor import Report, diagnose
 from multislice_nb.cloud.janitor import Janitor, left_behind
 from multislice_nb.cloud.ledger import Entry, Ledger
 from multislice_nb.cloud.queued_resource import QueuedResource
@@ -169,6 +170,10 @@ class Cloud:
     def reclaim(self, zone: str = "-") -> Reclaimable:
         """What was forgotten, with the quota it holds; `sweep()` of it deletes what you confirm."""
         return sync(self.areclaim, zone)
+
+    def doctor(self, accelerator_type: str | None = None, runtime_version: str | None = None) -> Report:
+        """A report of every precondition of using slices, each with gcloud's line and the fix."""
+        return diagnose(self, accelerator_type, runtime_version)
 
     def request(self, name: str, **fields: Any) -> QueuedResourceRequest:
         """A checked request with this connection's project, zone and defaults filled in; nothing is sent."""

@@ -209,6 +209,13 @@ class QueuedResourceStatus:
         return max(0.0, ((now or datetime.now(UTC)) - self.since).total_seconds())
 
     @property
+    def advice(self) -> str | None:
+        """After 15 minutes of waiting or booting, what the overview advises; None before that."""
+        from multislice_nb.cloud.advice import patience
+
+        return patience(self)
+
+    @property
     def shape(self) -> str:
         """As `2 x v4-16`, or `v4-16`."""
         return (

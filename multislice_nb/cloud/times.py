@@ -63,7 +63,7 @@ def format_duration(duration: timedelta) -> str:
     """In gcloud's notation, exactly: `1d12h`, `90m` becomes `1h30m`, fractions stay."""
     seconds = duration.total_seconds()
     if seconds != int(seconds) or seconds < 1:
-        return f"{seconds:g}s" if seconds == float(f"{seconds:g}") else f"{seconds:.6f}".rstrip("0") + "s"
+        return format_json_duration(duration)
     rest, parts = int(seconds), []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         count, rest = divmod(rest, size)

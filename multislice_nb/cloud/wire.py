@@ -10,7 +10,8 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.cloud.checks import STARTUP_SCRIPT, generation_name
+from multislice_nb.cloud.field_checks import STARTUP_SCRIPT
+from multislice_nb.cloud.kinds import generation_name
 from multislice_nb.cloud.times import format_json_duration, format_time
 from multislice_nb.tpu import generation
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -118,7 +119,7 @@ def test_two_hundred_watched_cost_one_list_call_an_interval(cloud, fault):
     from multislice_nb._portal import sync
 
     fault("stock-out", generation="v4")
-    calls, lags = [], []
+    calls, beats = [], []
     listing = cloud.provider.list_queued_resources
 
     async def many():
@@ -130,9 +131,8 @@ def test_two_hundred_watched_cost_one_list_call_an_interval(cloud, fault):
 
         async def pulse():
             while True:
-                before = time.monotonic()
+                beats.append(time.monotonic())
                 await asyncio.sleep(0.01)
-                lags.append(time.monotonic() - before - 0.01)
 
         async def look(qr):
             async for status in qr.awatch():
@@ -157,4 +157,5 @@ def test_two_hundred_watched_cost_one_list_call_an_interval(cloud, fault):
         del cloud.provider.list_queued_resources
     # The pace starts at 0.1 s and grows to 1 s: never more looks than that, whatever is watched.
     assert 2 <= len(calls) <= 8 + lasted
-    assert sorted(lags)[len(lags) // 2] < 0.25
+    # Between any two looks the loop had time for others.
+    assert all(any(start < beat < end for beat in beats) for start, end in itertools.pairwise(calls))
