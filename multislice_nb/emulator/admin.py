@@ -33,7 +33,7 @@ class Admin:
         """Somebody uses the emulator."""
         self._last = time.monotonic()
 
-    async def answer(self, request: web.Request, path: str, body: Json) -> Json:
+    async def answer(self, request: web.Request, path: str, body: Json) -> Json:  # noqa: PLR0911 - one per call
         """Answer one of the emulator's own calls.
 
         Raises:
@@ -61,7 +61,8 @@ class Admin:
                 return self._set_clock(body)
             case "GET", "v1/startupOutput":
                 return self._startup_output(request.query.get("node", ""), request.query.get("worker", "0"))
-        raise ApiError("NOT_FOUND", f"There is no {request.method} /emulator/{path}.")
+            case _:
+                raise ApiError("NOT_FOUND", f"There is no {request.method} /emulator/{path}.")
 
     def status(self) -> Json:
         """How the emulator is."""
@@ -120,7 +121,9 @@ class Admin:
     def _startup_output(self, node: str, worker: str) -> Json:
         record = self._engine.faults.find(node)
         if not worker.isascii() or not worker.isdigit() or int(worker) >= len(record.vms):
-            raise invalid("worker", f"Node {record.name} has {len(record.vms)} workers; there is no {worker!r}.")
+            raise invalid(
+                "worker", f"Node {record.name} has {len(record.vms)} workers; there is no {worker!r}."
+            )
         vm = record.vms[int(worker)]
         return {"boots": vm.boots, "attempt": vm.attempt, "output": vm.startup_output()}
 

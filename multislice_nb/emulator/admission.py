@@ -7,7 +7,7 @@ reservation; the first request in a pool's line that may start by now is served 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from multislice_nb.emulator.rpc import ApiError, not_found, quota_exceeded
 
@@ -116,15 +116,13 @@ class Admissions:
         """
         place = Waiting(admission, admission.chips if chips is None else chips)
         self._queue.append(place)
-        alarms = [asyncio.ensure_future(place.granted.wait())]
+        alarms: list[asyncio.Future[Any]] = [asyncio.ensure_future(place.granted.wait())]
         if admission.not_after != UNLIMITED:
             alarms.append(asyncio.ensure_future(self._clock.until(admission.not_after)))
         opening = asyncio.ensure_future(self._open(admission))
         try:
             await asyncio.wait(alarms, return_when=asyncio.FIRST_COMPLETED)
-            if not place.granted.is_set():
-                raise ApiError("DEADLINE_EXCEEDED", "The request's validity ended before capacity was available.")
-        except BaseException:
+        except asyncio.CancelledError:
             if place.granted.is_set():
                 self.release(admission, place.chips)
             raise
@@ -134,6 +132,8 @@ class Admissions:
             if place in self._queue:
                 self._queue.remove(place)
                 self.pump()
+        if not place.granted.is_set():
+            raise ApiError("DEADLINE_EXCEEDED", "The request's validity ended before capacity was available.")
 
     async def _open(self, admission: Admission) -> None:
         await self._clock.until(admission.not_before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import json
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,9 @@ class Api:
             return operation_document(known)
         parent = self._location(request)
         queued_resource_id = names.check_queued_resource_id(request.get("queuedResourceId", ""))
-        record = self._engine.provisioner.request(parent, queued_resource_id, request.get("queuedResource", {}))
+        record = self._engine.provisioner.request(
+            parent, queued_resource_id, request.get("queuedResource", {})
+        )
         work = self._engine.provisioner.accept(record)
         operation = self._engine.operations.start(parent, "create", record.name, version, work)
         return self._remember("create", request, operation)
@@ -194,7 +197,9 @@ class Api:
 
     async def ListAcceleratorTypes(self, request: Json, version: str) -> Json:  # noqa: N802
         """The accelerator types of a zone."""
-        return self._list(request, version, "acceleratorTypes", "AcceleratorType", _accelerator_types(request))
+        return self._list(
+            request, version, "acceleratorTypes", "AcceleratorType", _accelerator_types(request)
+        )
 
     async def GetAcceleratorType(self, request: Json, version: str) -> Json:  # noqa: N802, ARG002
         """One accelerator type of a zone."""
@@ -261,10 +266,8 @@ class Api:
         """Wait until an operation is done or the time is up, and answer how it stands."""
         operation = self._operation(request)
         seconds = float(request.get("timeout", f"{_LONGEST_WAIT}s").removesuffix("s"))
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(operation.finished.wait(), min(seconds, _LONGEST_WAIT))
-        except TimeoutError:
-            pass
         return operation_document(operation)
 
     # Helpers
@@ -296,12 +299,12 @@ class Api:
                 self._requests.popitem(last=False)
         return operation_document(operation)
 
-    def _list(
-        self, request: Json, version: str, field: str, kind: str, found: Mapping[str, Any]
-    ) -> Json:
+    def _list(self, request: Json, version: str, field: str, kind: str, found: Mapping[str, Any]) -> Json:
         """One page of what lies in the request's scope, in the order of names."""
         scope = names.parse_parent(request.get("parent", ""))
-        inside = sorted(name for name in found if scope.covers(names.parse_parent("/".join(name.split("/")[:4]))))
+        inside = sorted(
+            name for name in found if scope.covers(names.parse_parent("/".join(name.split("/")[:4])))
+        )
         size = int(request.get("pageSize", 0))
         if size < 0:
             raise invalid("page_size", "page_size must not be negative.")
@@ -311,7 +314,9 @@ class Api:
         page = [getattr(found[name], "data", found[name]) for name in rest[:size]]
         answer: Json = {}
         if page:
-            answer[field] = [fit(version, kind, item, extras=True) for item in page] if kind != "Operation" else page
+            answer[field] = (
+                [fit(version, kind, item, extras=True) for item in page] if kind != "Operation" else page
+            )
         if len(rest) > size:
             answer["nextPageToken"] = _token(rest[size - 1], scope.name)
         return answer

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
 
 __all__ = ["add_parser", "run"]
 
@@ -31,7 +33,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     env.add_argument("--zone", default=None)
     fault = actions.add_parser("fault", help="make something fail; without a name, list what can")
     fault.add_argument("kind", nargs="?", help="such as preempt, maintenance, stock-out")
-    fault.add_argument("parameters", nargs="*", metavar="name=value", help="its parameters; values are JSON or text")
+    fault.add_argument(
+        "parameters", nargs="*", metavar="name=value", help="its parameters; values are JSON or text"
+    )
     fault.add_argument("--clear", action="store_true", help="take back every fault that lasts")
     return parser
 

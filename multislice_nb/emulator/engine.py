@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from multislice_nb.emulator.admission import Admissions
 from multislice_nb.emulator.api import Api
 from multislice_nb.emulator.api_faults import ApiFaults
-from multislice_nb.emulator.clock import Clock
 from multislice_nb.emulator.faults import Faults
 from multislice_nb.emulator.model import Store
 from multislice_nb.emulator.nodes import Nodes
@@ -22,6 +21,8 @@ from multislice_nb.emulator.vm import Machine, power_off
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from multislice_nb.emulator.clock import Clock
 
 
 class Engine:

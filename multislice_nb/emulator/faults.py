@@ -201,7 +201,9 @@ class Faults:
         if worker is None:
             return record.vms
         if not 0 <= worker < len(record.vms):
-            raise invalid("worker", f"Node {record.name} has {len(record.vms)} workers; there is no worker {worker}.")
+            raise invalid(
+                "worker", f"Node {record.name} has {len(record.vms)} workers; there is no worker {worker}."
+            )
         return [record.vms[worker]]
 
     def find(self, node: str) -> NodeRecord:
@@ -229,7 +231,12 @@ def _generation(name: str) -> str:
 
 def _check_type(kind: str, name: str, value: object, annotation: str) -> None:
     """Hold a JSON value to the annotation of its parameter."""
-    allowed: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+    allowed: dict[str, tuple[type, ...]] = {
+        "str": (str,),
+        "int": (int,),
+        "float": (int, float),
+        "bool": (bool,),
+    }
     for part in annotation.split(" | "):
         if part == "None" and value is None:
             return

@@ -23,11 +23,11 @@ async def answer(engine: Engine, version: str, path: str, query: dict[str, str])
     """
     if version == "compute" and (match := _PROJECT.fullmatch(path)):
         return _compute_project(match[1])
-    page = {key: query[key] for key in ("pageSize", "pageToken") if key in query}
+    page: Json = {key: query[key] for key in ("pageSize", "pageToken") if key in query}
     if version == "v1" and (match := _LOCATIONS.fullmatch(path)):
         return await engine.call("ListLocations", {"name": match[1], **page}, "v2")
     if version == "v1" and (match := _COLLECTION.fullmatch(path)):
-        request = {"parent": match[1], **page}
+        request: Json = {"parent": match[1], **page}
         if match[2] == "acceleratorTypes":
             return await engine.call("ListAcceleratorTypes", request, "v2")
         return _as_tensorflow(await engine.call("ListRuntimeVersions", request, "v2"))
@@ -36,7 +36,10 @@ async def answer(engine: Engine, version: str, path: str, query: dict[str, str])
 
 def _as_tensorflow(listed: Json) -> Json:
     versions = [
-        {"name": entry["name"].replace("/runtimeVersions/", "/tensorflowVersions/"), "version": entry["version"]}
+        {
+            "name": entry["name"].replace("/runtimeVersions/", "/tensorflowVersions/"),
+            "version": entry["version"],
+        }
         for entry in listed.pop("runtimeVersions", [])
     ]
     return {"tensorflowVersions": versions, **listed}

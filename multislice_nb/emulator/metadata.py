@@ -107,7 +107,7 @@ class MetadataServer:
     def __init__(self) -> None:
         self._vms: dict[tuple[str, int], Vm] = {}
         self._sockets: dict[Vm, socket.socket] = {}
-        self._runner = web.ServerRunner(web.Server(self._answer))  # type: ignore[arg-type]
+        self._runner = web.ServerRunner(web.Server(self._answer))
 
     async def start(self) -> None:
         """Get ready to serve."""
@@ -173,7 +173,9 @@ def _render(found: object, *, recursive: bool) -> web.Response:
     if not isinstance(found, dict):
         return web.Response(text=str(found), headers=_FLAVOR, content_type="application/text")
     if recursive:
-        return web.Response(text=json.dumps(_recursive(found)), headers=_FLAVOR, content_type="application/json")
+        return web.Response(
+            text=json.dumps(_recursive(found)), headers=_FLAVOR, content_type="application/json"
+        )
     listing = "".join(f"{key}/\n" if isinstance(value, dict) else f"{key}\n" for key, value in found.items())
     return web.Response(text=listing, headers=_FLAVOR, content_type="application/text")
 

@@ -50,7 +50,9 @@ def parse_parent(name: str, field: str = "parent") -> Parent:
     parts = name.split("/")
     shape_ok = len(parts) == 4 and parts[0] == "projects" and parts[2] == "locations"
     if not shape_ok or not _PROJECT.fullmatch(parts[1]) or not _LOCATION.fullmatch(parts[3]):
-        raise invalid(field, f"Invalid resource name: {name!r}; expected projects/PROJECT/locations/LOCATION.")
+        raise invalid(
+            field, f"Invalid resource name: {name!r}; expected projects/PROJECT/locations/LOCATION."
+        )
     return Parent(parts[1], parts[3])
 
 

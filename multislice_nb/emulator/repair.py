@@ -119,7 +119,9 @@ class Repairs:
     async def _terminate(self, vms: list[Vm]) -> None:
         used = [vm for vm in vms if vm.used]
         if used:
-            found = await asyncio.to_thread(processes.find, [vm.mark for vm in used], [vm.folder for vm in used])
+            found = await asyncio.to_thread(
+                processes.find, [vm.mark for vm in used], [vm.folder for vm in used]
+            )
             processes.send(found, signal.SIGTERM)
 
     async def _lose(self, node: NodeRecord, state: str, description: str) -> None:
@@ -133,7 +135,9 @@ class Repairs:
             if state == "REPAIRING":
                 self._keep(asyncio.get_running_loop().create_task(self._repair_alone(node)))
         elif state == "PREEMPTED" and len(record.specs) == 1:
-            self._provisioner.in_background(record, lambda: self._provisioner.suspend(record, initiator="SERVICE"))
+            self._provisioner.in_background(
+                record, lambda: self._provisioner.suspend(record, initiator="SERVICE")
+            )
         else:
             self._provisioner.in_background(record, lambda: self._replace(record, node))
 

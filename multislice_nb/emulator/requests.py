@@ -35,10 +35,14 @@ def accelerator_of(node: Json, parent: Parent, field: str) -> AcceleratorType:
     """
     config, name = node.get("acceleratorConfig"), node.get("acceleratorType", "")
     if bool(name) == bool(config):
-        raise invalid(f"{field}.accelerator_type", "Exactly one of accelerator_type and accelerator_config is needed.")
+        raise invalid(
+            f"{field}.accelerator_type", "Exactly one of accelerator_type and accelerator_config is needed."
+        )
     try:
         if config:
-            accelerator = AcceleratorType.from_topology(_generation(config, field), config.get("topology", ""))
+            accelerator = AcceleratorType.from_topology(
+                _generation(config, field), config.get("topology", "")
+            )
         else:
             accelerator = AcceleratorType.parse(name.rsplit("/", 1)[-1])
     except AcceleratorTypeError as error:
@@ -71,7 +75,9 @@ def check_node(node: Json, parent: Parent, field: str) -> tuple[AcceleratorType,
         raise invalid(f"{field}.runtime_version", "runtime_version is required.")
     if not check_runtime_version(version):
         known = ", ".join(available_runtime_versions(parent.location))
-        raise invalid(f"{field}.runtime_version", f"Runtime version {version!r} does not exist; there are {known}.")
+        raise invalid(
+            f"{field}.runtime_version", f"Runtime version {version!r} does not exist; there are {known}."
+        )
     for tag in node.get("tags", []):
         if not _TAG.fullmatch(tag):
             raise invalid(f"{field}.tags", f"Invalid network tag {tag!r}: it must match {_TAG.pattern}.")
@@ -93,7 +99,9 @@ def check_metadata(metadata: dict[str, str], field: str) -> None:
         if not _METADATA_KEY.fullmatch(key):
             raise invalid(field, f"Invalid metadata key {key!r}: it must match {_METADATA_KEY.pattern}.")
         if len(value) > _MAX_METADATA_VALUE:
-            raise invalid(field, f"The metadata value of {key!r} is larger than {_MAX_METADATA_VALUE} characters.")
+            raise invalid(
+                field, f"The metadata value of {key!r} is larger than {_MAX_METADATA_VALUE} characters."
+            )
     if sum(len(key) + len(value) for key, value in metadata.items()) > _MAX_METADATA:
         raise invalid(field, f"The metadata is larger than {_MAX_METADATA} characters.")
 
@@ -108,10 +116,14 @@ def expand(body: Json, parent: Parent, queued_resource_id: str) -> list[SliceSpe
     if not entries:
         raise invalid("queued_resource.tpu.node_spec", "A queued resource needs at least one node_spec.")
     specs = [
-        spec for entry in entries for spec in _expand_entry(entry, parent, queued_resource_id, several=len(entries) > 1)
+        spec
+        for entry in entries
+        for spec in _expand_entry(entry, parent, queued_resource_id, several=len(entries) > 1)
     ]
     if len(specs) > MAX_SLICES:
-        raise invalid("queued_resource.tpu.node_spec", f"At most {MAX_SLICES} slices; {len(specs)} were asked for.")
+        raise invalid(
+            "queued_resource.tpu.node_spec", f"At most {MAX_SLICES} slices; {len(specs)} were asked for."
+        )
     if len({spec.node_id for spec in specs}) < len(specs):
         raise invalid("queued_resource.tpu.node_spec", "Node ids must differ from each other.")
     if len({spec.accelerator.name for spec in specs}) > 1:
@@ -140,7 +152,9 @@ def _expand_entry(entry: Json, parent: Parent, queued_resource_id: str, *, sever
 def _slice_ids(params: Json, queued_resource_id: str, field: str) -> list[str]:
     count = int(params.get("nodeCount", 0))
     if not 2 <= count <= MAX_SLICES:
-        raise invalid(f"{field}.node_count", f"node_count must be greater than 1 and at most {MAX_SLICES}; not {count}.")
+        raise invalid(
+            f"{field}.node_count", f"node_count must be greater than 1 and at most {MAX_SLICES}; not {count}."
+        )
     prefix = params.get("nodeIdPrefix") or queued_resource_id
     check_node_id(prefix, f"{field}.node_id_prefix")
     return [check_node_id(f"{prefix}-{index}", f"{field}.node_id_prefix") for index in range(count)]
@@ -175,7 +189,11 @@ def _kind(body: Json, specs: list[SliceSpec]) -> str:
         return "spot"
     if scheduling.get("spot") or scheduling.get("preemptible"):
         return "spot"
-    if body.get("guaranteed", {}).get("reserved") or body.get("reservationName") or scheduling.get("reserved"):
+    if (
+        body.get("guaranteed", {}).get("reserved")
+        or body.get("reservationName")
+        or scheduling.get("reserved")
+    ):
         return "reserved"
     return "reserved" if model.startswith("RESERV") else "on-demand"
 

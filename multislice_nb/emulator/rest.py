@@ -62,7 +62,7 @@ _RULES: list[tuple[str, str, str, str, str]] = [
     ("POST", f"{_PARENT}/operations/[^/]+:cancel", "CancelOperation", "name", "*"),
     ("POST", f"{_PARENT}/operations/[^/]+:wait", "WaitOperation", "name", "*"),
 ]
-_COMPILED = [(method, re.compile(pattern), *rest) for method, pattern, *rest in _RULES]
+_COMPILED = [(verb, re.compile(path), name, field, body) for verb, path, name, field, body in _RULES]
 # Query parameters of every Google API that change nothing here.
 _SYSTEM = {"alt", "prettyPrint", "key", "fields", "quotaUser", "access_token", "callback", "userProject"}
 _RESULTS = {"GetNode": "Node", "GetQueuedResource": "QueuedResource"}
@@ -101,7 +101,9 @@ class Rest:
         if request.headers.get("Host", "").lower() not in self._hosts:
             raise ApiError("PERMISSION_DENIED", "The Host header is not this emulator's.")
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token.encode()):
+        if scheme.lower() != "bearer" or not hmac.compare_digest(
+            given.strip().encode(), self._token.encode()
+        ):
             raise ApiError(
                 "UNAUTHENTICATED",
                 "Request had invalid authentication credentials. Expected the emulator's bearer token.",
@@ -201,5 +203,7 @@ def _dumps(document: Json) -> str:
 
 
 def _refusal(error: ApiError) -> web.Response:
-    headers = {"WWW-Authenticate": 'Bearer realm="multislice_nb"'} if error.status == "UNAUTHENTICATED" else {}
+    headers = (
+        {"WWW-Authenticate": 'Bearer realm="multislice_nb"'} if error.status == "UNAUTHENTICATED" else {}
+    )
     return web.json_response(error.as_rest(), status=error.http_status, headers=headers)

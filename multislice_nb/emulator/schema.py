@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 from google.cloud import tpu_v2, tpu_v2alpha1
-from google.cloud.location import locations_pb2
+from google.cloud.location import locations_pb2  # type: ignore[import-untyped]  # it has no types
 from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError

@@ -26,7 +26,6 @@ from multislice_nb.emulator.rest import Rest
 from multislice_nb.emulator.vm import Machine
 from multislice_nb.emulator.wire import Wire
 
-
 log = logging.getLogger(__name__)
 
 DEFAULT_IDLE = 900.0
@@ -99,7 +98,7 @@ async def _run(home: Path, emulator_id: str, scratch: Path) -> None:
     grpc_path = str(scratch / "grpc")
     grpc_server = await grpc_face.serve(engine, token, admin.active, grpc_path)
     client_environment.write_gcloud_files(home, token, machine.ssh_port)
-    wire = Wire(lambda: runner.server(), grpc_path)  # type: ignore[misc,return-value]  # noqa: PLW0108
+    wire = Wire(lambda: runner.server(), grpc_path)  # type: ignore[misc]  # noqa: PLW0108 - there is a server once it is set up
     port = wire.open()
     hosts |= {f"{host}:{port}" for host in ("127.0.0.1", "localhost", "tpu.localhost")}
     address = EmulatorAddress(

@@ -36,7 +36,12 @@ class Slices:
         self._machine = machine
 
     def make(
-        self, parent: Parent, spec: SliceSpec, admission: Admission, queued: QueuedRecord | None, slice_id: int
+        self,
+        parent: Parent,
+        spec: SliceSpec,
+        admission: Admission,
+        queued: QueuedRecord | None,
+        slice_id: int,
     ) -> NodeRecord:
         """A new node in CREATING, with its VMs still off."""
         data = self._document(parent, spec, admission, queued)
@@ -88,7 +93,11 @@ class Slices:
             "id": numeric_id(),
             "createTime": timestamp(self._clock.now()),
             "apiVersion": "V2",
-            "schedulingConfig": {"preemptible": False, "reserved": kind == "reserved", "spot": kind == "spot"},
+            "schedulingConfig": {
+                "preemptible": False,
+                "reserved": kind == "reserved",
+                "spot": kind == "spot",
+            },
             "networkConfig": {**_NETWORK, **spec.node.get("networkConfig", {})},
         }
         account = document.setdefault("serviceAccount", {})
@@ -155,7 +164,6 @@ class Slices:
                 del self._store.nodes[node.name]
             if node.queued is not None and node.queued.nodes.get(node.slice_id) is node:
                 del node.queued.nodes[node.slice_id]
-
 
     def free_chips(self, node: NodeRecord) -> None:
         """Give back the chips that a slice holds."""

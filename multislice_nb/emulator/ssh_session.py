@@ -9,22 +9,25 @@ import hmac
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncssh
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from multislice_nb.emulator.vm import Vm
 
 Process = asyncssh.SSHServerProcess[bytes]
 _CHUNK = 65536
 # Makes the terminal the controlling one, which needs a process of its own between setsid and exec.
-_TAKE_TERMINAL = "import fcntl,os,sys,termios; fcntl.ioctl(0,termios.TIOCSCTTY,0); os.execvp(sys.argv[1],sys.argv[1:])"
+_TAKE_TERMINAL = (
+    "import fcntl,os,sys,termios; fcntl.ioctl(0,termios.TIOCSCTTY,0); os.execvp(sys.argv[1],sys.argv[1:])"
+)
 
 
 def server_options(vm: Vm) -> asyncssh.SSHServerConnectionOptions:
-    """asyncssh's settings for one worker: keys only, nothing forwarded but to the worker itself."""
+    """Settings of asyncssh for one worker: keys only, nothing forwarded but to the worker itself."""
     return asyncssh.SSHServerConnectionOptions(
         server_factory=lambda: _WorkerServer(vm),
         server_host_keys=[vm.host_key()],
@@ -80,7 +83,7 @@ class _WorkerFiles(asyncssh.SFTPServer):
         self._vm = vm
 
     def map_path(self, path: bytes) -> bytes:
-        return os.path.join(self._home, path)
+        return os.path.join(self._home, path)  # noqa: PTH118 - SFTP's paths are bytes
 
     def reverse_map_path(self, path: bytes) -> bytes:
         return path
@@ -261,7 +264,7 @@ class _Terminal:
         loop = asyncio.get_running_loop()
         while True:
             ready = loop.create_future()
-            loop.add_reader(self._master, lambda ready=ready: ready.done() or ready.set_result(None))
+            loop.add_reader(self._master, _wake, ready)
             try:
                 await ready
             finally:
@@ -307,3 +310,8 @@ def load_public_keys(text: str) -> list[tuple[str, bytes]]:
 def public_data(path: Path) -> bytes:
     """The key data of a public key file."""
     return asyncssh.read_public_key(path).public_data
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

@@ -101,7 +101,7 @@ async def _peek(client: socket.socket) -> bytes:
     loop = asyncio.get_running_loop()
     while True:
         ready = loop.create_future()
-        loop.add_reader(client, lambda ready=ready: ready.done() or ready.set_result(None))
+        loop.add_reader(client, _wake, ready)
         try:
             await ready
         finally:
@@ -117,3 +117,8 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         while data := await source.read(_CHUNK):
             sink.write(data)
             await sink.drain()
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

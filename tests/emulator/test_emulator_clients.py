@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from conftest import PARENT
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2, tpu_v2alpha1
@@ -17,13 +16,16 @@ from google.longrunning import operations_pb2
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from conftest import Emulated
+    from tests.emulator.emulated_tpu import PARENT, Emulated
+else:
+    from emulated_tpu import PARENT, Emulated
+
 
 ALPHA_PARAMS = {"multi_node_params": {"node_count": 2}}
 V2_PARAMS = {"multislice_params": {"node_count": 2}}
 
 
-class _Bearer(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+class _Bearer(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # gRPC has no types
     def __init__(self, token: str) -> None:
         self._header = ("authorization", f"Bearer {token}")
 
@@ -31,7 +33,7 @@ class _Bearer(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
         return continuation(details._replace(metadata=[*(details.metadata or ()), self._header]), request)
 
 
-class _Token(AnonymousCredentials):  # type: ignore[misc]
+class _Token(AnonymousCredentials):
     def __init__(self, token: str) -> None:
         super().__init__()
         self._secret = token
@@ -57,7 +59,9 @@ def api(request: pytest.FixtureRequest, emulated: Emulated, channel: Any) -> Any
     if request.param == "v2-grpc":
         return tpu_v2, tpu_v2.TpuClient(transport=v2_transports.TpuGrpcTransport(channel=channel))
     if request.param == "v2alpha1-grpc":
-        return tpu_v2alpha1, tpu_v2alpha1.TpuClient(transport=alpha_transports.TpuGrpcTransport(channel=channel))
+        return tpu_v2alpha1, tpu_v2alpha1.TpuClient(
+            transport=alpha_transports.TpuGrpcTransport(channel=channel)
+        )
     transport = v2_transports.TpuRestTransport(
         host=emulated.address.target, credentials=_Token(emulated.address.token), url_scheme="http"
     )
@@ -184,8 +188,8 @@ def test_a_repeated_request_id_creates_once(api: Any) -> None:
     )
     first = client.create_queued_resource(request=request).operation.name
     assert client.create_queued_resource(request=request).operation.name == first
+    request.request_id = ""
     with pytest.raises((exceptions.AlreadyExists, exceptions.Conflict)):
-        request.request_id = ""
         client.create_queued_resource(request=request)
 
 
@@ -219,7 +223,9 @@ async def test_asynchronous_clients(emulated: Emulated, bearer: list[tuple[str, 
             operation = await client.create_queued_resource(
                 parent=PARENT, queued_resource_id=name, queued_resource=resource, metadata=bearer
             )
-            listed = [found async for found in await client.list_queued_resources(parent=PARENT, metadata=bearer)]
+            listed = [
+                found async for found in await client.list_queued_resources(parent=PARENT, metadata=bearer)
+            ]
             assert any(found.name.endswith(name) for found in listed)
             assert operation.operation.name.startswith(PARENT)
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from conftest import Emulated
+    from tests.emulator.emulated_tpu import PARENT, Emulated
+else:
+    from emulated_tpu import PARENT, Emulated
+
 
 START = "from multislice_nb.emulator import daemon; print(daemon.ensure_running().pid)"
 
@@ -65,7 +68,7 @@ def test_a_failed_start_shows_the_log(own_home: Path, monkeypatch: pytest.Monkey
     """The error says why the daemon did not start."""
     own_home.mkdir(mode=0o700)
     (own_home / "bin").write_text("in the way")
-    with pytest.raises(errors.EmulatorError, match="FileExistsError|NotADirectoryError"):
+    with pytest.raises(errors.EmulatorError, match=r"FileExistsError|NotADirectoryError"):
         daemon.ensure_running()
 
 
@@ -100,8 +103,6 @@ def test_an_owner_keeps_it_alive_until_the_owner_is_killed(
 
 def test_killing_the_daemon_leaves_no_process_of_its_workers(own_home: Path) -> None:
     """After SIGKILL even a daemonized process that shed its environment is gone, and the next start is clean."""
-    from conftest import PARENT, Emulated
-
     emulated = Emulated(daemon.ensure_running())
     emulated.active("kept", accelerator_type="v4-8")
     emulated.ssh("kept-0", "setsid sleep 301 >/dev/null 2>&1 & env -i setsid sleep 302 >/dev/null 2>&1 &")
@@ -119,8 +120,6 @@ def test_killing_the_reaper_ends_the_daemon_and_its_workers(own_home: Path) -> N
     """The daemon does not outlive the process that cleans up after it."""
     if not sys.platform.startswith("linux"):
         pytest.skip("only Linux tells a process that its parent ended")
-    from conftest import Emulated
-
     emulated = Emulated(daemon.ensure_running())
     emulated.active("kept")
     emulated.ssh("kept-0", "setsid sleep 303 >/dev/null 2>&1 &")
@@ -132,8 +131,6 @@ def test_killing_the_reaper_ends_the_daemon_and_its_workers(own_home: Path) -> N
 
 def test_stopping_ends_every_process_and_removes_the_disks(own_home: Path) -> None:
     """After stop() no process carries the mark of a worker and no VM folder is left."""
-    from conftest import Emulated
-
     emulated = Emulated(daemon.ensure_running())
     emulated.active("kept", 2)
     emulated.ssh("kept-1", "setsid python3 -c 'import time; time.sleep(300)' >/dev/null 2>&1 &")
@@ -161,5 +158,7 @@ def _process(pid: int) -> psutil.Process | None:
 
 
 def _sleepers(seconds: tuple[str, ...]) -> list[psutil.Process]:
-    found = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] in [["sleep", s] for s in seconds]]
+    found = [
+        p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] in [["sleep", s] for s in seconds]
+    ]
     return found if len(found) >= len(seconds) else []

@@ -9,7 +9,6 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PARENT
 
 from multislice_nb.emulator.client_environment import client_environment
 
@@ -17,9 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from conftest import Emulated
+    from tests.emulator.emulated_tpu import PARENT, Emulated
 
     Gcloud = Callable[..., subprocess.CompletedProcess[str]]
+else:
+    from emulated_tpu import PARENT, Emulated
 
 pytestmark = pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
 
@@ -67,9 +68,7 @@ def test_queued_resources(gcloud: Gcloud, emulated: Emulated, alpha: bool) -> No
     assert listed[0].split()[:4] == ["NAME", "ZONE", "NODE_COUNT", "ACCELERATOR_TYPE"]
     assert listed[0].split()[-1] == "STATE"
     assert listed[1].split() == ["cli", "us-central2-b", "2", "v4-16", "ACTIVE"]
-    described = json.loads(
-        gcloud("queued-resources", "describe", "cli", "--format=json", alpha=alpha).stdout
-    )
+    described = json.loads(gcloud("queued-resources", "describe", "cli", "--format=json", alpha=alpha).stdout)
     assert described["state"]["state"] == "ACTIVE"
     assert described["queueingPolicy"] == {"validUntilDuration": "21600s"}
     assert [spec["nodeId"] for spec in described["tpu"]["nodeSpec"]] == ["slice-0", "slice-1"]
@@ -97,7 +96,9 @@ def test_ssh_and_scp_reach_every_worker(gcloud: Gcloud, emulated: Emulated, tmp_
     _create(gcloud, "cli")
     emulated.until(lambda: emulated.state("cli") == "ACTIVE")
     everywhere = ("--node=all", "--worker=all")
-    done = gcloud("queued-resources", "ssh", "cli", *everywhere, "--command=echo on $NODE_ID $TPU_WORKER_ID", alpha=True)
+    done = gcloud(
+        "queued-resources", "ssh", "cli", *everywhere, "--command=echo on $NODE_ID $TPU_WORKER_ID", alpha=True
+    )
     ran = sorted(line for line in done.stdout.splitlines() if line.startswith("on "))
     assert ran == ["on cli-0 0", "on cli-0 1", "on cli-1 0", "on cli-1 1"]
     (tmp_path / "payload").write_text("payload")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import PARENT
 
 from multislice_nb.emulator.control import EmulatorControl
 
 if TYPE_CHECKING:
-    from conftest import Emulated
+    from tests.emulator.emulated_tpu import PARENT, Emulated
+else:
+    from emulated_tpu import PARENT, Emulated
 
 V4_8 = 4  # chips
 
@@ -126,7 +128,9 @@ def test_the_older_name_of_the_queue(emulated: Emulated, control: EmulatorContro
     emulated.until(lambda: emulated.state("old") == "ACCEPTED")
 
 
-def test_a_single_spot_slice_is_suspended_when_preempted(emulated: Emulated, control: EmulatorControl) -> None:
+def test_a_single_spot_slice_is_suspended_when_preempted(
+    emulated: Emulated, control: EmulatorControl
+) -> None:
     """The node is PREEMPTED, the queued resource SUSPENDED by the service, and it is deleted without force."""
     emulated.active("cheap", spot={})
     control.preempt("cheap-0")
@@ -151,12 +155,12 @@ def test_a_lost_slice_is_replaced_and_the_others_reset(
     script = "touch $HOME/mine; echo attempt $MULTISLICE_NB_ATTEMPT; ls $HOME/kept; sleep 306"
     emulated.active("job", 2, spot={}, node={"metadata": {"startup-script": script}})
     for node in ("job-0", "job-1"):
-        emulated.until(lambda node=node: "attempt 1" in control.startup_output(node))
+        emulated.until(functools.partial(_ran, emulated, node, 1))
     emulated.ssh("job-0", "touch kept")
     lost = emulated.node("job-1")
     control.inject(misfortune, node="job-1")
     for node in ("job-0", "job-1"):
-        emulated.until(lambda node=node: "attempt 2" in _output(emulated, node))
+        emulated.until(functools.partial(_ran, emulated, node, 2))
     replaced = emulated.until(lambda: _ready(emulated, "job-1"))
     assert replaced["id"] != lost["id"]
     assert replaced["networkEndpoints"][0]["ipAddress"] != lost["networkEndpoints"][0]["ipAddress"]
@@ -281,9 +285,9 @@ def test_deleting_the_last_node_suspends(emulated: Emulated) -> None:
     assert emulated.rest("DELETE", f"/v2/{PARENT}/queuedResources/shrunk").status == 200
 
 
-def _output(emulated: Emulated, node: str) -> str:
+def _ran(emulated: Emulated, node: str, attempt: int) -> bool:
     answer = emulated.rest("GET", f"/emulator/v1/startupOutput?node={node}")
-    return str(answer.body.get("output", ""))
+    return f"attempt {attempt}" in str(answer.body.get("output", ""))
 
 
 def _ready(emulated: Emulated, node: str) -> Any:

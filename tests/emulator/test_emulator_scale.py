@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 import psutil
-from conftest import PARENT, Emulated
 
 from multislice_nb.emulator import daemon
 
@@ -14,6 +13,9 @@ if TYPE_CHECKING:
     import pytest
 
     from multislice_nb.emulator.control import EmulatorControl
+    from tests.emulator.emulated_tpu import PARENT, Emulated
+else:
+    from emulated_tpu import PARENT, Emulated
 
 pytest_plugins = ["multislice_nb.testing"]
 
@@ -40,7 +42,10 @@ def test_256_slices_start_no_process() -> None:
         assert (status["vms"], status["vmsWithProcesses"]) == (4096, 0)
         assert not psutil.Process(control.address.pid).children()
         assert status["memoryBytes"] < 400e6
-        assert emulated.ssh("huge-255", "echo $MEGASCALE_SLICE_ID $TPU_WORKER_ID", worker=15).stdout == b"255 15\n"
+        assert (
+            emulated.ssh("huge-255", "echo $MEGASCALE_SLICE_ID $TPU_WORKER_ID", worker=15).stdout
+            == b"255 15\n"
+        )
         emulated.delete("huge")
 
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import psutil
 import pytest
-from conftest import PARENT
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
-    from conftest import Emulated
+    from tests.emulator.emulated_tpu import PARENT, Emulated
+else:
+    from emulated_tpu import PARENT, Emulated
 
 QUEUE = f"/v2/{PARENT}/queuedResources"
 NODE = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -45,7 +46,9 @@ def test_another_host_name_is_refused(emulated: Emulated) -> None:
     """A page that rebinds its name to this machine is refused even with the token; no CORS header is sent."""
     assert emulated.rest("GET", QUEUE, Host="evil.example:80").status == 403
     with socket.create_connection((emulated.address.host, emulated.address.port)) as client:
-        client.sendall(b"OPTIONS / HTTP/1.1\r\nHost: x\r\nOrigin: http://evil.example\r\nConnection: close\r\n\r\n")
+        client.sendall(
+            b"OPTIONS / HTTP/1.1\r\nHost: x\r\nOrigin: http://evil.example\r\nConnection: close\r\n\r\n"
+        )
         answer = b"".join(iter(lambda: client.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 403")
     assert b"access-control" not in answer.lower()
@@ -89,13 +92,16 @@ def test_malformed_bodies(emulated: Emulated, body: bytes, status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["..", "", "A", "a/b", "a%2F..%2Fb", "a b", "$(id)", "a;id", "a" * 64, "-a", "a-", "ü", "a\n", "`id`"]
+    "name",
+    ["..", "", "A", "a/b", "a%2F..%2Fb", "a b", "$(id)", "a;id", "a" * 64, "-a", "a-", "ü", "a\n", "`id`"],
 )
 def test_bad_queued_resource_ids(emulated: Emulated, name: str) -> None:
     """Ids with traversal, shell metacharacters or the wrong length are refused, and no folder is made."""
     from urllib.parse import quote
 
-    answer = emulated.rest("POST", f"{QUEUE}?queuedResourceId={quote(name, safe='')}", {"tpu": {"nodeSpec": [{"node": NODE}]}})
+    answer = emulated.rest(
+        "POST", f"{QUEUE}?queuedResourceId={quote(name, safe='')}", {"tpu": {"nodeSpec": [{"node": NODE}]}}
+    )
     assert (answer.status, answer.body["error"]["status"]) == (400, "INVALID_ARGUMENT")
     assert not list((emulated.address.home / "vms").iterdir())
 
@@ -150,15 +156,22 @@ def test_errors_carry_details_over_grpc(emulated: Emulated, bearer: list[tuple[s
         client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
         with pytest.raises(exceptions.InvalidArgument) as refusal:
             client.create_queued_resource(
-                parent=PARENT, queued_resource_id="Bad", queued_resource={}, metadata=bearer
+                parent=PARENT,
+                queued_resource_id="Bad",
+                queued_resource=tpu_v2.QueuedResource(),
+                metadata=bearer,
             )
     assert refusal.value.details[0].field_violations[0].field == "queued_resource_id"
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.sampled_from(["tpu", "nodeSpec", "node", "spot", "state", "metadata", "x"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["tpu", "nodeSpec", "node", "spot", "state", "metadata", "x"]), inner, max_size=4
+        )
+    ),
     max_leaves=20,
 )
 

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 import asyncssh
 import pytest
-from conftest import PARENT
 
 from multislice_nb.emulator import processes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Emulated
+    from tests.emulator.emulated_tpu import PARENT, Emulated
+else:
+    from emulated_tpu import PARENT, Emulated
+
 
 MESH = """
 import jax, jax.numpy as jnp, numpy as np, os, sys
@@ -251,7 +253,9 @@ def test_stop_and_start_keep_the_disk(emulated: Emulated) -> None:
     assert emulated.rest("POST", f"{path}/single-0:stop", {}).body["error"]["status"] == "FAILED_PRECONDITION"
     emulated.finished(emulated.rest("POST", f"{path}/single-0:start", {}).body)
     assert emulated.ssh("single-0", "cat file").stdout == b"kept\n"
-    assert emulated.rest("POST", f"{path}/several-0:stop", {}).body["error"]["status"] == "FAILED_PRECONDITION"
+    assert (
+        emulated.rest("POST", f"{path}/several-0:stop", {}).body["error"]["status"] == "FAILED_PRECONDITION"
+    )
 
 
 def test_the_startup_script_runs_at_every_boot(emulated: Emulated) -> None:
@@ -274,7 +278,9 @@ def test_the_metadata_server_knows_its_vm(pair: Emulated) -> None:
     """tpu-env, attributes and the maintenance keys are there for a program on the VM, which must send the header."""
     url = "http://$GCE_METADATA_HOST/computeMetadata/v1"
     ask = "curl -s -H Metadata-Flavor:Google"
-    lines = pair.ssh("pair-1", f"{ask} {url}/instance/attributes/tpu-env", worker=1).stdout.decode().splitlines()
+    lines = (
+        pair.ssh("pair-1", f"{ask} {url}/instance/attributes/tpu-env", worker=1).stdout.decode().splitlines()
+    )
     tpu_env = dict(line.split(": ", 1) for line in lines)
     assert tpu_env["ACCELERATOR_TYPE"] == "'v4-16'"
     assert tpu_env["WORKER_ID"] == "'1'"
@@ -283,7 +289,23 @@ def test_the_metadata_server_knows_its_vm(pair: Emulated) -> None:
     assert pair.ssh("pair-1", f"{ask} {url}/instance/preempted").stdout == b"FALSE"
     assert pair.ssh("pair-1", f"{ask} {url}/instance/maintenance-event").stdout == b"NONE"
     assert pair.ssh("pair-1", f"{ask} {url}/project/project-id").stdout == b"emulated-project"
-    everything = json.loads(pair.ssh("pair-1", f"{ask} '{url}/instance/?recursive=true'".replace("'", '"')).stdout)
+    everything = json.loads(
+        pair.ssh("pair-1", f"{ask} '{url}/instance/?recursive=true'".replace("'", '"')).stdout
+    )
     assert everything["attributes"]["agent-worker-number"] == "0"
     assert b"Missing" in pair.ssh("pair-1", f"curl -s {url}/instance/id").stdout
     assert pair.ssh("pair-1", f"{ask} -o /dev/null -w '%{{http_code}}' {url}/instance/none").stdout == b"404"
+
+
+def test_the_slice_index_hook_runs_the_sitecustomize_that_it_hides(tmp_path: Path) -> None:
+    """A customisation of the site's own still runs on a worker."""
+    import os
+    import sys
+
+    from multislice_nb.emulator.environment import WORKER_SITE
+
+    (tmp_path / "sitecustomize.py").write_text("print('the site')")
+    path = os.pathsep.join([str(WORKER_SITE), str(tmp_path)])
+    argv = [sys.executable, "-c", "pass"]
+    done = subprocess.run(argv, capture_output=True, check=True, env={"PYTHONPATH": path})
+    assert (done.stdout, done.stderr) == (b"the site\n", b"")
