@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from multislice_nb.jobs.checkpoints import Checkpoints
     from multislice_nb.jobs.distributed import initialize
     from multislice_nb.jobs.job import Job
-    from multislice_nb.jobs.manifest import jobset
     from multislice_nb.jobs.listing import Jobs, get
     from multislice_nb.jobs.listing import list_jobs as list  # noqa: A004 - read as jobs.list()
     from multislice_nb.jobs.logs import LogLine
+    from multislice_nb.jobs.manifest import jobset
     from multislice_nb.jobs.notebook import submit_notebook
     from multislice_nb.jobs.record import JobSpec, Limits
     from multislice_nb.jobs.status import AttemptStatus, JobStatus

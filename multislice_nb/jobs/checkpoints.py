@@ -76,7 +76,10 @@ class Checkpoints:
         self._every = every
         self._base = epath.Path(named if "://" in named else os.path.realpath(named))
         options = ocp.CheckpointManagerOptions(
-            save_interval_steps=1, max_to_keep=keep, cleanup_tmp_directories=True, enable_async_checkpointing=True
+            save_interval_steps=1,
+            max_to_keep=keep,
+            cleanup_tmp_directories=True,
+            enable_async_checkpointing=True,
         )
         self._manager = ocp.CheckpointManager(self._base / "steps", options=options)
         self._sealed: set[int] = set()
@@ -159,7 +162,7 @@ class Checkpoints:
         import jax
         from jax.experimental import multihost_utils
 
-        if not jax.distributed.is_initialized() or not jax.config.jax_enable_preemption_service:
+        if not jax.distributed.is_initialized() or not jax.config.read("jax_enable_preemption_service"):
             return False
         return bool(multihost_utils.reached_preemption_sync_point(step))
 

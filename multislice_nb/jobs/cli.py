@@ -1,0 +1,198 @@
+"""`python -m multislice_nb job …`: jobs from a shell, from any machine that can reach their store."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from multislice_nb.jobs.job import Job
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `job` to the command line."""
+    parser = commands.add_parser("job", help="unattended runs that survive preemption")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    submit = actions.add_parser("submit", help="run a command or a notebook on every worker of new slices")
+    _submit_arguments(submit)
+    _add(actions, "list", "all jobs of a store")
+    _add(actions, "status", "one job, its attempts and its workers").add_argument("name")
+    _add(actions, "cancel", "end a job; logs and results are kept").add_argument("name")
+    _add(actions, "retry", "run it again on new slices, from its last checkpoint").add_argument("name")
+    wait = _add(actions, "wait", "wait until a job has ended and its slices are gone")
+    wait.add_argument("name")
+    wait.add_argument("--timeout", help="how long, as 2h")
+    logs = _add(actions, "logs", "the workers' logs, in order of time")
+    logs.add_argument("name")
+    logs.add_argument("--follow", "-f", action="store_true", help="go on until the job has ended")
+    logs.add_argument("--ranks", type=_ranks, help="only these workers, as 0,2-3")
+    logs.add_argument("--attempt", type=int, help="only this attempt")
+    logs.add_argument("--grep", metavar="REGEX", help="only lines that match")
+    logs.add_argument(
+        "--errors", action="store_true", help="only lines that look like errors, the first first"
+    )
+    results = _add(actions, "results", "copy a job's results to a folder")
+    results.add_argument("name")
+    results.add_argument("folder", type=Path)
+
+
+def _add(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=summary)
+    parser.add_argument("--store", help="bucket or folder; MULTISLICE_NB_STORE if left out")
+    return parser
+
+
+def _submit_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name")
+    parser.add_argument("--store", help="bucket or folder; MULTISLICE_NB_STORE if left out")
+    parser.add_argument("--accelerator-type", required=True)
+    parser.add_argument("--node-count", type=int, default=1)
+    parser.add_argument("--folder", help="folder of the code")
+    parser.add_argument("--notebook", help="execute this notebook instead of a command")
+    parser.add_argument("--parameters", default="{}", help="the notebook's parameters, as JSON")
+    parser.add_argument("--requirement", action="append", help="a package, as pip writes it; repeatable")
+    parser.add_argument("--setup", default="", help="a shell command that prepares each worker once")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--secret", action="append", default=[], metavar="NAME=projects/…/versions/…")
+    parser.add_argument("--time-limit", help="for the whole run, as 12h")
+    parser.add_argument("--max-restarts", type=int)
+    for flag in ("--spot", "--reserved", "--dry-run"):
+        parser.add_argument(flag, action="store_true")
+    for flag in (
+        "--runtime-version",
+        "--network",
+        "--subnetwork",
+        "--service-account",
+        "--valid-until-duration",
+    ):
+        parser.add_argument(flag)
+    parser.add_argument("--project")
+    parser.add_argument("--zone")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and what runs on every worker")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked for; the exit status tells whether a job that was waited for did well."""
+    from multislice_nb import jobs
+
+    action = arguments.action
+    if action == "submit":
+        print(_submit(arguments))
+        return 0
+    if action == "list":
+        print(jobs.list(store=arguments.store))
+        return 0
+    job = jobs.get(arguments.name, store=arguments.store)
+    if action == "status":
+        print(job.tend())
+    elif action == "cancel":
+        job.cancel()
+        print(f"{job.name} ends; its logs and results are kept.")
+    elif action == "retry":
+        print(job.retry())
+    elif action == "wait":
+        status = job.wait(timeout=arguments.timeout)
+        print(status)
+        return 0 if status.state == "succeeded" else 1
+    elif action == "logs":
+        _logs(job, arguments)
+    else:
+        for path in job.results(arguments.folder):
+            print(path)
+    return 0
+
+
+def _logs(job: Job, arguments: argparse.Namespace) -> None:
+    import re
+
+    if arguments.errors:
+        for line in job.errors(attempt=arguments.attempt):
+            print(line)
+        return
+    wanted = re.compile(arguments.grep or "")
+    for line in job.logs(ranks=arguments.ranks, attempt=arguments.attempt, follow=arguments.follow):
+        if wanted.search(line.text):
+            print(line, flush=True)
+
+
+def _submit(arguments: argparse.Namespace) -> object:
+    from multislice_nb import jobs
+    from multislice_nb.cloud import connect
+
+    cloud = connect(arguments.project, arguments.zone)
+    options: dict[str, Any] = {
+        "accelerator_type": arguments.accelerator_type,
+        "node_count": arguments.node_count,
+        "folder": arguments.folder,
+        "requirements": arguments.requirement,
+        "setup": arguments.setup,
+        "env": _pairs("--env", arguments.env),
+        "secrets": _pairs("--secret", arguments.secret),
+        "limits": _limits(arguments, emulated=cloud.is_emulator),
+        "store": arguments.store,
+        "cloud": cloud,
+        "dry_run": arguments.dry_run,
+    }
+    for name in (
+        "spot",
+        "reserved",
+        "runtime_version",
+        "network",
+        "subnetwork",
+        "service_account",
+        "valid_until_duration",
+    ):
+        if getattr(arguments, name):
+            options[name] = getattr(arguments, name)
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if bool(command) == bool(arguments.notebook):
+        raise InvalidRequestError(
+            "A job runs either a command or a notebook.",
+            fix="Write the command after --, or name --notebook.",
+        )
+    if arguments.notebook:
+        parameters = json.loads(arguments.parameters)
+        return jobs.submit_notebook(arguments.name, arguments.notebook, parameters=parameters, **options)
+    return jobs.submit(arguments.name, command[0] if len(command) == 1 else shlex.join(command), **options)
+
+
+def _limits(arguments: argparse.Namespace, *, emulated: bool) -> object:
+    from dataclasses import replace
+
+    from multislice_nb.cloud.times import parse_duration
+    from multislice_nb.jobs.record import Limits
+    from multislice_nb.jobs.submitting import emulator_limits
+
+    limits = emulator_limits() if emulated else Limits()
+    if arguments.time_limit:
+        limits = replace(limits, time_limit=parse_duration(arguments.time_limit).total_seconds())
+    if arguments.max_restarts is not None:
+        limits = replace(limits, max_restarts=arguments.max_restarts)
+    return limits
+
+
+def _pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
+    found = dict(word.partition("=")[::2] for word in words)
+    wrong = [word for word in words if "=" not in word]
+    if wrong:
+        raise InvalidRequestError(f"{flag} {wrong[0]} has no value.", fix=f"Write {flag} NAME=VALUE.")
+    return found
+
+
+def _ranks(text: str) -> list[int]:
+    try:
+        ranges = [part.partition("-") for part in text.split(",")]
+        return [rank for first, _, last in ranges for rank in range(int(first), int(last or first) + 1)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} does not name ranks; write them as 0,2-3") from None

@@ -1,0 +1,168 @@
+"""The same job as a JobSet manifest, for Multislice on Google Kubernetes Engine.
+
+Orchestration, and TPU7x, live there. Every slice is one Job of the JobSet, every worker one pod; GKE's TPU
+webhook gives each pod what tells libtpu and JAX about the others.
+
+Sources: Kubernetes' JobSet API `jobset.x-k8s.io/v1alpha2`; Google's "Deploy TPU Multislices in GKE" for the
+node selectors, the exclusive placement of a slice on a node pool and the resource `google.com/tpu`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.errors import InvalidRequestError
+from multislice_nb.tpu import AcceleratorType
+
+if TYPE_CHECKING:
+    from multislice_nb.jobs.record import JobSpec
+
+__all__ = ["GKE_ACCELERATORS", "jobset"]
+
+GKE_ACCELERATORS = {
+    "v4": "tpu-v4-podslice",
+    "v5e": "tpu-v5-lite-podslice",
+    "v5p": "tpu-v5p-slice",
+    "v6e": "tpu-v6e-slice",
+    "tpu7x": "tpu7x",
+}
+"""Values of the node label `cloud.google.com/gke-tpu-accelerator`; source: Google's "TPUs in GKE"."""
+
+_COORDINATOR_PORT = 8471
+_MEGASCALE_PORT = 8080
+
+
+# A pod that is taken away (a preemption, a drained node) fails its Job for a reason of its own.
+_DISRUPTION = {
+    "rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+}
+_SLICE = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/job-index']"}}
+
+
+def jobset(
+    spec: JobSpec,
+    image: str,
+    *,
+    namespace: str = "default",
+    service_account: str | None = None,
+    queue: str | None = None,
+) -> dict[str, Any]:
+    """A JobSet that runs a job's command on every worker.
+
+    Write it as JSON or YAML and `kubectl apply` it. The code must be in the image: Kubernetes restarts the
+    whole gang when a pod fails, which is what the supervisor does on TPU VMs.
+
+    Args:
+        spec: The job; `job.spec` of one that ran, or one of your own.
+        image: A container image with the command and what it needs.
+        namespace: Kubernetes namespace.
+        service_account: Kubernetes service account of the pods.
+        queue: A Kueue local queue.
+
+    Raises:
+        InvalidRequestError: It has secrets or a setup, which a container gets in another way.
+    """
+    if spec.secrets or spec.setup:
+        raise InvalidRequestError(
+            f"Job {spec.name} has secrets or a setup command, which are the image's or Kubernetes' matter on GKE.",
+            fix="Put the setup into the image and the secrets into Kubernetes Secrets, and leave them out here.",
+        )
+    kind = AcceleratorType.parse(spec.accelerator_type)
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": spec.name,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"},
+        },
+        "spec": {
+            "network": {"enableDNSHostnames": True},
+            "failurePolicy": _failure_policy(spec),
+            "replicatedJobs": [
+                {
+                    "name": "slice",
+                    "replicas": spec.node_count,
+                    "template": {
+                        "spec": {
+                            "completionMode": "Indexed",
+                            "parallelism": kind.workers,
+                            "completions": kind.workers,
+                            "backoffLimit": 0,
+                            "activeDeadlineSeconds": int(spec.limits.time_limit),
+                            "podFailurePolicy": _DISRUPTION,
+                            "template": {"spec": _pod(spec, kind, image, service_account)},
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+def _failure_policy(spec: JobSpec) -> dict[str, Any]:
+    """Restart the gang; a pod that was evicted does not count, as a preemption does not."""
+    return {
+        "maxRestarts": spec.limits.max_restarts,
+        "rules": [
+            {
+                "name": "disruption",
+                "action": "RestartJobSetAndIgnoreMaxRestarts",
+                "onJobFailureReasons": ["PodFailurePolicy"],
+            }
+        ],
+    }
+
+
+def _pod(spec: JobSpec, kind: AcceleratorType, image: str, service_account: str | None) -> dict[str, Any]:
+    selector = {
+        "cloud.google.com/gke-tpu-accelerator": GKE_ACCELERATORS[kind.generation.name],
+        "cloud.google.com/gke-tpu-topology": kind.topology,
+    }
+    if spec.request.get("spot"):
+        selector["cloud.google.com/gke-spot"] = "true"
+    if spec.request.get("reservation"):
+        selector["cloud.google.com/reservation-name"] = str(spec.request["reservation"]).rsplit("/", 1)[-1]
+    chips = {"google.com/tpu": kind.chips_per_worker}
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "terminationGracePeriodSeconds": int(spec.limits.term_grace),
+        "nodeSelector": selector,
+        "containers": [
+            {
+                "name": "worker",
+                "image": image,
+                "command": ["bash", "-c", _script(spec, kind)],
+                "env": [
+                    {"name": "MULTISLICE_NB_SLICE_ID", "valueFrom": _SLICE},
+                    *({"name": name, "value": value} for name, value in sorted(spec.env.items())),
+                ],
+                "ports": [{"containerPort": port} for port in (_COORDINATOR_PORT, _MEGASCALE_PORT)],
+                "resources": {"requests": chips, "limits": chips},
+            }
+        ],
+    }
+    if service_account:
+        pod["serviceAccountName"] = service_account
+    return pod
+
+
+def _script(spec: JobSpec, kind: AcceleratorType) -> str:
+    """The command, with the same variables around it as on TPU VMs."""
+    domain = f"{spec.name}-slice-0-0.{spec.name}"
+    lines = [
+        'export MULTISLICE_NB_WORKER_ID="$JOB_COMPLETION_INDEX"',
+        f"export MULTISLICE_NB_JOB={shlex.quote(spec.name)}",
+        f"export MULTISLICE_NB_SLICES={spec.node_count} MULTISLICE_NB_WORKERS={spec.workers}",
+        f'export MULTISLICE_NB_RANK="$((MULTISLICE_NB_SLICE_ID * {kind.workers} + JOB_COMPLETION_INDEX))"',
+        f"export MULTISLICE_NB_COORDINATOR_ADDRESS={domain}:{_COORDINATOR_PORT}",
+        'export JAX_COORDINATOR_ADDRESS="$MULTISLICE_NB_COORDINATOR_ADDRESS"',
+        f'export JAX_NUM_PROCESSES={spec.workers} JAX_PROCESS_ID="$MULTISLICE_NB_RANK"',
+        spec.command,
+    ]
+    return "\n".join(lines)
