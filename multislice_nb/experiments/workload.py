@@ -78,8 +78,8 @@ class Workload(Protocol):
 
 
 ACTIVATIONS = PartitionSpec(("data", "fsdp"), "tensor")
-UP = PartitionSpec("fsdp", "tensor")
-DOWN = PartitionSpec("tensor", "fsdp")
+PARAMETER = PartitionSpec("tensor", "fsdp")
+IN_USE = PartitionSpec("tensor", None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,19 +129,23 @@ class MLP:
         return {"fsdp": (self.embedding,), "tensor": (self.embedding,)}
 
     def init(self, key: jax.Array) -> Tree:
-        """A list with a pair of matrices for each layer, scaled so that the sigmoids do not saturate."""
-        wide = (self.embedding, 4 * self.embedding)
+        """For each layer a pair of matrices [4D, D], scaled so that the sigmoids do not saturate."""
+        shape = (4 * self.embedding, self.embedding)
         return [
-            tuple(
-                noise.uniform(key, 2 * layer + at, shape, self.dtype, deviation=shape[0] ** -0.5)
-                for at, shape in enumerate((wide, wide[::-1]))
+            (
+                noise.uniform(key, 2 * layer, shape, self.dtype, deviation=self.embedding**-0.5),
+                noise.uniform(key, 2 * layer + 1, shape, self.dtype, deviation=(4 * self.embedding) ** -0.5),
             )
             for layer in range(self.layers)
         ]
 
     def parameter_specs(self) -> Tree:
-        """4D over tensor and D over fsdp, in both matrices: the tensor axis meets in one sum a layer."""
-        return [(UP, DOWN)] * self.layers
+        """4D over tensor and D over fsdp: over tensor, activations are gathered once and summed once a layer.
+
+        The first matrix is kept transposed. Laid out the other way, XLA's TPU compiler pads the reduce-scatter of
+        its gradient and adds exchanges (408.9 instead of 402.7 MB over ICI for v4-8 with the defaults).
+        """
+        return [(PARAMETER, PARAMETER)] * self.layers
 
     def batch(self, key: jax.Array, size: int) -> Tree:
         """[size, D]."""
@@ -155,9 +159,8 @@ class MLP:
         """The mean of the last layer's outputs, in float32."""
 
         def layer(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
-            up = gathered(up, PartitionSpec(None, "tensor"), UP, constrain)
-            down = gathered(down, PartitionSpec("tensor", None), DOWN, constrain)
-            hidden = constrain(jax.nn.sigmoid(x @ up), ACTIVATIONS)
+            up, down = (gathered(matrix, IN_USE, PARAMETER, constrain) for matrix in (up, down))
+            hidden = constrain(jax.nn.sigmoid(x @ up.T), ACTIVATIONS)
             return constrain(jax.nn.sigmoid(hidden @ down), ACTIVATIONS)
 
         apply = jax.checkpoint(layer) if remat else layer

@@ -97,7 +97,7 @@ def test_shapes_need_no_data(devices: LocalCluster) -> None:
     [(shapes, allocated)] = devices.call(
         "on_devices:shard_shapes", MLP(64, 1), Parallelism(ici_fsdp=2, ici_tensor=4), 512
     )
-    assert shapes == [(64 // 2, 256 // 4), (256 // 4, 64 // 2), (512 // 2, 64 // 4)]
+    assert shapes == [(256 // 4, 64 // 2), (256 // 4, 64 // 2), (512 // 2, 64 // 4)]
     assert allocated == 0
 
 
