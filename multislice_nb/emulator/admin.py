@@ -76,6 +76,7 @@ class Admin:
             "owners": self._living_owners(),
             "queuedResources": {record.name: record.state for record in store.queued.values()},
             "nodes": {node.name: node.state for node in store.nodes.values()},
+            "chipsUsed": self._engine.admissions.in_use(),
             "vms": len(vms),
             "vmsWithProcesses": sum(vm.used for vm in vms),
             "sshSessions": self._engine.sessions(),

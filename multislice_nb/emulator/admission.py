@@ -60,6 +60,10 @@ class Admissions:
         """The chips of a pool that are taken."""
         return self._used.get(pool, 0)
 
+    def in_use(self) -> dict[str, int]:
+        """The chips that are taken, by "zone/generation/reservation"."""
+        return {"/".join(pool): chips for pool, chips in self._used.items() if chips}
+
     def reservation_use(self, reservation: str) -> int:
         """The chips of a reservation that are taken."""
         return sum(chips for pool, chips in self._used.items() if pool[2] == reservation)
