@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.inventory import Worker
     from multislice_nb.cluster.left import LeftCell
     from multislice_nb.cluster.result import CellResult
+    from multislice_nb.cluster.shell import Shell
     from multislice_nb.tpu import AcceleratorType
 
 __all__ = ["Cluster", "SubsetWarning"]
@@ -109,12 +110,17 @@ class Cluster:
     @cached_property
     def reach(self) -> Reach:
         """The workers over SSH alone: files, shell commands and what their environment is like."""
-        return Reach(self._formation.site, self._formation.connections)
+        return Reach(self._formation.site, self._formation.connections, self.journal)
 
     @property
     def files(self) -> Files:
         """Files to the workers and back."""
         return self.reach.files
+
+    @property
+    def shell(self) -> Shell:
+        """Shell commands on the workers."""
+        return self.reach.shell
 
     # Running code
 

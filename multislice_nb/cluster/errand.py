@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import secrets
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,17 +25,19 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.inventory import Worker
     from multislice_nb.cluster.ssh import Connections
 
-__all__ = ["ErrandError", "errand", "errands", "opened"]
+__all__ = ["MARK", "ErrandError", "ended", "errand", "errands", "opened"]
 
 PYTHON = 'p="$HOME/.multislice_nb/venv/bin/python"; [ -x "$p" ] || p=python3; exec "$p"'
 """Shell words that become the Python of a worker: that of our environment where there is one."""
 
 # Reads the source's length, the source, and a line with the request; what follows on stdin is the function's.
-# Its last words are one line on stderr: the answer or the error as JSON, behind a mark that nothing else prints.
+# Its last words are one line on stderr: the answer or the error as JSON, behind a mark.
+# It leaves without a look back, for a thread may still wait on stdin, which Python would take for a deadlock.
 _START = """
 import sys
 stream = sys.stdin.buffer
-source = stream.read(int(stream.readline()))
+size, mark = stream.readline().decode()[:-1].split(" ")
+source = stream.read(int(size))
 import json
 request = json.loads(stream.readline())
 space = {"__name__": "errand"}
@@ -43,9 +46,14 @@ try:
     last = {"answer": space[sys.argv[1]](request, stream)}
 except Exception as error:
     last = {"error": type(error).__name__, "text": str(error), "errno": getattr(error, "errno", None)}
-sys.stderr.write("\\x1e" + json.dumps(last) + "\\n")
+import os
+sys.stdout.flush()
+sys.stderr.write(mark + json.dumps(last) + "\\n")
+sys.stderr.flush()
+os._exit(0)
 """
-_MARK = "\x1e"
+MARK = f"\x1e{secrets.token_hex(8)}:"
+"""What the worker's last words begin with. Nothing that runs there can know it, and so print it."""
 
 
 class ErrandError(Exception):
@@ -69,7 +77,7 @@ def _source(module: str) -> bytes:
 
 def _head(module: str, request: Mapping[str, Any]) -> bytes:
     source = _source(module)
-    return b"%d\n%s%s\n" % (len(source), source, json.dumps(dict(request)).encode())
+    return b"%d %s\n%s%s\n" % (len(source), MARK.encode(), source, json.dumps(dict(request)).encode())
 
 
 @contextlib.asynccontextmanager
@@ -101,7 +109,7 @@ async def ended(worker: Worker, process: asyncssh.SSHClientProcess[bytes]) -> An
     """
     complaint = (await process.stderr.read()).decode(errors="replace")
     await process.wait_closed()
-    before, mark, last = complaint.rpartition(_MARK)
+    before, mark, last = complaint.rpartition(MARK)
     if not mark:
         text = before.strip() or last.strip() or f"exit status {process.exit_status}"
         raise ErrandError(worker, "Silence", text[-800:])

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Self
 from multislice_nb._portal import sync
 from multislice_nb.cluster.formation import START_DEADLINE
 from multislice_nb.cluster.inventory import ranks_text
+from multislice_nb.cluster.journal import Journal
+from multislice_nb.config import state_home
 
 if TYPE_CHECKING:
     from multislice_nb.cloud import QueuedResource
     from multislice_nb.cluster.files import Files
     from multislice_nb.cluster.formation import Site
     from multislice_nb.cluster.inventory import Worker
+    from multislice_nb.cluster.shell import Shell
     from multislice_nb.cluster.ssh import Connections
 
 __all__ = ["Reach", "areach", "reach"]
@@ -28,11 +31,13 @@ class Reach:
     Args:
         site: Where they are.
         connections: Open connections to them.
+        journal: Where all that they print is kept on this machine.
     """
 
-    def __init__(self, site: Site, connections: Connections) -> None:
+    def __init__(self, site: Site, connections: Connections, journal: Journal) -> None:
         self.site = site
         self.connections = connections
+        self.journal = journal
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -46,9 +51,17 @@ class Reach:
 
         return Files(self.connections, self.workers)
 
+    @cached_property
+    def shell(self) -> Shell:
+        """Shell commands on the workers."""
+        from multislice_nb.cluster.shell import Shell
+
+        return Shell(self.connections, self.workers, self.journal)
+
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Detached commands go on."""
         sync(self.connections.close)
+        self.journal.close()
 
     def __enter__(self) -> Self:
         return self
@@ -93,4 +106,4 @@ async def areach(queued_resource: QueuedResource, *, deadline: float = START_DEA
     site = await site_of(queued_resource)
     connections = Connections(site.ssh, site.known_hosts)
     await connections.open(site.workers, site.host_keys, deadline=deadline)
-    return Reach(site, connections)
+    return Reach(site, connections, Journal(state_home() / "logs" / site.name, site.workers))

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import stat
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import multislice_nb.cluster
 from multislice_nb import errors
 from multislice_nb._portal import sync
 from multislice_nb.cluster.errand import errand
 from multislice_nb.cluster.files import Files
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from multislice_nb.cluster.reach import Reach
     from multislice_nb.cluster.transfer import Transfer
 
@@ -244,3 +245,11 @@ def test_a_destination_that_is_none_is_refused(reached: Reach, project: Path, de
     """A path that climbs is refused before anything is sent."""
     with pytest.raises(errors.InvalidRequestError, match="no destination"):
         reached.files.push(project, destination)
+
+
+@pytest.mark.parametrize(
+    "script", sorted((Path(multislice_nb.cluster.__file__).parent / "far").glob("*.py")), ids=str
+)
+def test_the_workers_side_is_python_3_8(script: Path) -> None:
+    """TPU VM images come with Pythons older than ours: what runs there before anything is installed parses in 3.8."""
+    ast.parse(script.read_text(), feature_version=(3, 8))
