@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from multislice_nb.errors import UnavailableError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -134,7 +136,9 @@ class Ledger:
         self._lock = threading.RLock()
         self._last: dict[tuple[str, str, str], tuple[float, str, datetime]] = {}
         # Whichever thread asks: the lock below keeps them apart.
-        self._database = sqlite3.connect(path, timeout=10.0, check_same_thread=False, isolation_level=None)
+        self._open: sqlite3.Connection | None = sqlite3.connect(
+            path, timeout=10.0, check_same_thread=False, isolation_level=None
+        )
         with self._lock:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
@@ -214,7 +218,15 @@ class Ledger:
     def close(self) -> None:
         """Close the file; calling it again does nothing."""
         with self._lock:
-            self._database.close()
+            if self._open is not None:
+                self._open.close()
+            self._open = None
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        if self._open is None:
+            raise UnavailableError("The connection was closed.", fix="Connect again: connect().")
+        return self._open
 
     def _observe(self, status: QueuedResourceStatus) -> QueuedResourceStatus:
         key, born = (status.project, status.zone, status.name), _born(status)

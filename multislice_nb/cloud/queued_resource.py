@@ -88,6 +88,15 @@ class QueuedResource(QueuedResourceCore):
         """Coming maintenance, by node."""
         return sync(self.amaintenance)
 
+    def authorize_ssh(self, user: str, public_key: str) -> None:
+        """Let a user log in to every worker with a key, as `gcloud … ssh` does: in the nodes' metadata.
+
+        Args:
+            user: User name on the workers.
+            public_key: One line of OpenSSH, as in `~/.ssh/google_compute_engine.pub`.
+        """
+        sync(self.aauthorize_ssh, user, public_key)
+
     def reset(self, *, timeout: str | float | timedelta = RESET) -> Self:
         """Restart all its workers, which runs their startup script again; local files stay.
 

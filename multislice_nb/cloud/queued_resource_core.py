@@ -98,6 +98,16 @@ class QueuedResourceCore:
         return {node_id: coming[node_id] for node_id in self.status.node_ids if node_id in coming}
 
     @at_home
+    async def aauthorize_ssh(self, user: str, public_key: str) -> None:
+        """Twin of `authorize_ssh`."""
+        line = f"{user}:{public_key.strip()}"
+        for node in await self.anodes():
+            known = node.metadata.get("ssh-keys", "")
+            if line not in known.splitlines():
+                keys = "\n".join(part for part in (known.strip("\n"), line) if part)
+                await self.cloud.provider.set_node_metadata(node.node_id, self.zone, {"ssh-keys": keys})
+
+    @at_home
     async def areset(self, *, timeout: str | float | timedelta = RESET) -> None:
         """Twin of `reset`."""
         status = await self.arefresh()

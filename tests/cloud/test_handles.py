@@ -90,3 +90,32 @@ def test_reprs_are_cheap_and_hold_no_secret(cloud):
         cloud._repr_html_(),
     ]
     assert not any(token in text or "hunter2" in text for text in texts)
+
+
+def test_what_others_created_is_used_like_our_own(cloud):
+    """A queued resource that this tool did not create is found, waited for and deleted, and is not in the ledger."""
+    from multislice_nb._portal import sync
+
+    request = cloud.request("theirs", accelerator_type="v4-8")
+
+    async def by_hand():
+        await cloud.provider.create_queued_resource(request, request_id="theirs", labels={})
+
+    sync(by_hand)
+    qr = cloud.get("theirs").wait()
+    assert qr.nodes()[0].queued_resource == "theirs"
+    assert cloud.ledger.entries() == ()
+    assert cloud.reclaim().names == ()
+    qr.delete()
+    assert not cloud.list()
+
+
+def test_a_key_is_added_to_every_node_once(cloud):
+    """authorize_ssh adds a line to each node's ssh-keys and keeps those that are there."""
+    qr = cloud.create(
+        "keyed", accelerator_type="v4-8", node_count=2, metadata={"ssh-keys": "a:ssh-ed25519 AAAA"}
+    ).wait()
+    for _ in range(2):
+        qr.authorize_ssh("b", "ssh-ed25519 BBBB\n")
+    expected = "a:ssh-ed25519 AAAA\nb:ssh-ed25519 BBBB"
+    assert [node.metadata["ssh-keys"] for node in qr.nodes()] == [expected, expected]

@@ -253,6 +253,17 @@ def test_watching_tells_every_change_until_it_is_gone(cloud):
     assert set(states) <= {"WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE", "DELETING"}
 
 
+def test_a_connection_that_was_closed_says_so(cloud):
+    """After close() a call tells to connect again, and connecting gives a new connection."""
+    cloud.close()
+    cloud.close()
+    with pytest.raises(UnavailableError, match="connection was closed"):
+        cloud.list()
+    with pytest.raises(UnavailableError, match="connection was closed"):
+        cloud.ledger.entries()
+    assert connect(emulator=True) is not cloud
+
+
 def test_nothing_is_left_when_python_exits(emulator_home):
     """A process that connected and never closed ends at once, without a word on stderr."""
     code = """
