@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from multislice_nb.emulator import processes
 from multislice_nb.testing import emulator
@@ -54,7 +61,7 @@ class Machine(RuleBasedStateMachine):
     def create(self, name: str, count: int, spot: bool, script: bool) -> None:
         """Three clients want the same name: one gets it at most, and one does if it was free."""
         node = {"metadata": {"startup-script": "sleep 308"}} if script else {}
-        extra = {"spot": {}} if spot else {}
+        extra: dict[str, Any] = {"spot": {}} if spot else {}
 
         def ask() -> Answer:
             return self.emulated.create(name, count, node=node, **extra)
@@ -98,17 +105,20 @@ class Machine(RuleBasedStateMachine):
                 assert self.emulated.finished(answer.body)["done"]
 
     @rule(
-        name=names,
-        index=st.integers(0, 2),
+        pick=st.integers(0, 8),
         kind=st.sampled_from(["preempt", "hardware-failure", "maintenance"]),
     )
-    def misfortune(self, name: str, index: int, kind: str) -> None:
-        """Something befalls a slice while another client looks at it."""
+    def misfortune(self, pick: int, kind: str) -> None:
+        """Something befalls a slice that is there while another client looks at it."""
+        nodes = sorted(self.control.status()["nodes"])
+        if not nodes:
+            return
+        node = nodes[pick % len(nodes)]
 
         def befall() -> Answer:
-            return self.emulated.fault(kind, node=f"{name}-{index}")
+            return self.emulated.fault(kind, node=node)
 
-        self.at_once((befall,), (self.emulated.rest, "GET", f"/v2/{PARENT}/queuedResources/{name}"))
+        self.at_once((befall,), (self.emulated.rest, "GET", f"/v2/{node}"))
 
     @rule(chips=st.sampled_from([0, 4, 8, None]))
     def capacity(self, chips: int | None) -> None:
@@ -126,6 +136,7 @@ class Machine(RuleBasedStateMachine):
         self.emulated.fault("fail-creation", node_id=node)
 
     @rule()
+    @precondition(lambda self: self.counts)
     def settle(self) -> None:
         """Let what is under way arrive."""
         self.emulated.until(self._settled)
