@@ -82,9 +82,10 @@ def run_cell(code: str, name: str, cell_id: str) -> dict[str, Any]:
             raise error
         return outcome.result
 
-    record.begin(cell_id, name)
-    reply = _attempt(body, name)
-    record.end(cell_id, reply)
+    with _interrupts.deferred():
+        record.begin(cell_id, name)
+        reply = _attempt(body, name)
+        record.end(cell_id, reply)
     return reply
 
 
@@ -208,25 +209,57 @@ def _cell_name(shell: Any, name: str) -> Iterator[None]:
 def _attempt(body: Callable[[], Any], name: str) -> dict[str, Any]:
     """Run `body` interruptibly and turn its end, whatever it is, into a reply."""
     started = time.time()
-    previous = _accept_interrupts()
     reply: dict[str, Any]
     try:
-        reply = {"ok": True, "value": _pack(body())}
+        with _interrupts.accepted():
+            value = body()
+        reply = {"ok": True, "value": _pack(value)}
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are outcomes of a cell too
         reply = {"ok": False, "error": _describe_error(error, name)}
-    finally:
-        if previous is not None:
-            signal.signal(signal.SIGINT, previous)
     sys.stdout.flush()
     sys.stderr.flush()
     return reply | {"started": started, "finished": time.time()}
 
 
-def _accept_interrupts() -> Callable[[int, FrameType | None], Any] | int | None:
-    """Let SIGINT raise KeyboardInterrupt while a cell runs: between cells the engine ignores it."""
+class _Interrupts:
+    """SIGINT for the cell alone: between cells the engine ignores it, and our own bookkeeping puts it off."""
+
+    def __init__(self) -> None:
+        self._pending = False
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Remember an interrupt instead of raising it."""
+        with _handling(self._remember):
+            yield
+        self._pending = False
+
+    @contextlib.contextmanager
+    def accepted(self) -> Iterator[None]:
+        """Raise an interrupt as KeyboardInterrupt, one that was remembered too."""
+        with _handling(signal.default_int_handler):
+            if self._pending:
+                raise KeyboardInterrupt
+            yield
+
+    def _remember(self, _number: int, _frame: FrameType | None) -> None:
+        self._pending = True
+
+
+_interrupts = _Interrupts()
+
+
+@contextlib.contextmanager
+def _handling(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Have SIGINT handled so; only the main thread can say it, and only the main thread gets it."""
     if threading.current_thread() is not threading.main_thread():
-        return None
-    return signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 class _Pickler(pickle.Pickler):

@@ -25,6 +25,9 @@ STALE = ("MEGASCALE_", "JAX_COORDINATOR", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 CONNECTION_DEADLINE = 120.0
 """Seconds that an engine waits for its controller before it ends by itself."""
 
+STOPPED_DEADLINE = 2.0
+"""Seconds that a stopped engine has to go on before it is ended: its peers would wait in a collective for ever."""
+
 
 def main(argv: list[str]) -> None:
     """Detach, set the environment, and run the controller or an engine until it is told to stop."""
@@ -71,7 +74,8 @@ def _run_controller(folder: Path, spec: dict[str, Any]) -> None:
 
 
 def _run_engine(folder: Path) -> None:
-    stacks = (folder / "stacks.txt").open("w")
+    # Appended to, so that who has read it can empty it.
+    stacks = (folder / "stacks.txt").open("a")
     faulthandler.enable(stacks)
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
     # The slow imports happen while the controller still starts.
@@ -111,10 +115,29 @@ def _see_it_end(folder: Path, role: str, child: int) -> None:
     """Wait for the process that does the work, and note how it ended, which nobody could tell afterwards."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # meant for the child; this process ends when that does
-    _, status = os.waitpid(child, 0)
+    stopped, when = "", 0.0
+    while True:
+        _, status = os.waitpid(child, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            break
+        when = time.time()
+        if not _continues(child):
+            stopped = f"stopped by {signal.Signals(os.WSTOPSIG(status)).name} and not continued, "
+            os.kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(status)
     end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-    (folder / f"{role}.end").write_text(f"{time.time()} {end}\n")
+    (folder / f"{role}.end").write_text(f"{when if stopped else time.time()} {stopped}{end}\n")
+
+
+def _continues(child: int) -> bool:
+    """Whether a stopped process goes on soon: a gang cannot wait for one that does not."""
+    limit = time.monotonic() + STOPPED_DEADLINE
+    while time.monotonic() < limit:
+        pid, status = os.waitpid(child, os.WCONTINUED | os.WNOHANG)
+        if pid and os.WIFCONTINUED(status):
+            return True
+        time.sleep(0.1)
+    return False
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ class Engines:
         command = (
             f"cd; cd {folder} 2>/dev/null || exit 0; i=0\n"
             "while [ ! -s engine.end ] && [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done\n"
-            f'cat engine.end 2>/dev/null || echo "$(date +%s) its end was not seen"; tail -n {lines} engine.log'
+            f'cat engine.end 2>/dev/null || echo "$(date +%s) its end was not seen"; grep -v -e KernelNanny -e "^.Gloo. Rank" engine.log | tail -n {lines}'
         )
         done = await self._connections.run_all(dict.fromkeys(ranks, command), deadline=20)
         return {rank: end.stdout.strip() for rank, end in done.items()}
@@ -213,8 +213,12 @@ class Engines:
         return done.stdout.strip()
 
     async def stacks(self, ranks: Sequence[int]) -> dict[int, str]:
-        """The Python stacks that engines wrote when they were last asked for them."""
-        command = f"cd; tail -c 4000 {shlex.quote(f'{self.folder}/stacks.txt')} 2>/dev/null"
+        """The Python stacks that engines write when they are asked for them, each read once."""
+        command = (
+            f"cd; cd {shlex.quote(self.folder)} || exit 0; i=0\n"
+            "while [ ! -s stacks.txt ] && [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done\n"
+            "sleep 0.1; tail -c 4000 stacks.txt; : > stacks.txt"
+        )
         done = await self._connections.run_all(dict.fromkeys(ranks, command), deadline=20)
         return {rank: end.stdout for rank, end in done.items()}
 

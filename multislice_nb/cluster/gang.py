@@ -108,6 +108,7 @@ class Gang:
         self._tasks: dict[asyncio.Task[Any], int] = {}
         self.records = {rank: Record(rank) for rank in requests}
         self.timed_out = False
+        self.abandoned = False
         self.changed = asyncio.Event()
 
     @property
@@ -127,13 +128,15 @@ class Gang:
     async def run(self) -> None:
         """Run to the end on every worker.
 
-        When cancelled, it interrupts all workers, kills those that do not take it, and is then cancelled.
+        When cancelled, it interrupts all workers, kills those that do not take it, and is then cancelled;
+        one that was `abandoned` before leaves them as they are.
         """
         try:
             self._submit()
             await self._until_settled()
         except asyncio.CancelledError:
-            await self._stop(kill=True)
+            if not self.abandoned:
+                await self._stop(kill=True)
             raise
         finally:
             self._drain()

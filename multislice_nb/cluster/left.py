@@ -30,8 +30,10 @@ LOOK_EVERY = 0.5
 _FIND = """
 import json, os, sys
 root = os.path.join(os.path.expanduser("~"), sys.argv[1], "cells")
-try: names = sorted(os.listdir(root), key=lambda name: os.path.getmtime(os.path.join(root, name, "cell.json")))
-except OSError: names = []
+def age(name):
+    try: return os.path.getmtime(os.path.join(root, name, "cell.json"))
+    except OSError: return 0  # it was interrupted before it began
+names = sorted(filter(age, os.listdir(root) if os.path.isdir(root) else ()), key=age)
 if names and not os.path.exists(os.path.join(root, names[-1], "seen")):
     print(open(os.path.join(root, names[-1], "cell.json")).read())
 """

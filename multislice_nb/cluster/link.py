@@ -57,6 +57,13 @@ class _Client(ipyparallel.Client):  # type: ignore[misc]  # ipyparallel ships no
             self.outputs[message_id].append({"type": kind, **msg["content"]})
 
 
+def _refused(error: Any) -> dict[str, Any]:
+    """A reply for what failed in the engine outside our agent, as by an interrupt before it began."""
+    now = time.time()
+    told = {"ename": error.ename, "evalue": error.evalue, "line_number": None, "line": None, "traceback": ""}
+    return {"ok": False, "error": told, "started": now, "finished": now}
+
+
 class Pending:
     """One request on one worker: its reply, and its output so far."""
 
@@ -75,6 +82,8 @@ class Pending:
         """
         # Shielded, for ipyparallel does not expect its own futures to be cancelled.
         value = await asyncio.shield(asyncio.wrap_future(self._message))
+        if isinstance(value, ipyparallel.error.RemoteError) and value.ename != "EngineError":
+            return _refused(value)
         if isinstance(value, Exception):
             raise Lost("the engine died" if "died" in str(value) else str(value)) from value
         return value

@@ -109,6 +109,7 @@ class Operator:
             try:
                 while not task.done():
                     await asyncio.wait({task}, timeout=TICK)
+                    self._require_connection(gang)
                     if gang.changed.is_set():
                         gang.changed.clear()
                         yield CellProgress.of(gang.records, self._total)
@@ -117,6 +118,20 @@ class Operator:
                 await self._end(gang, task)
             self._stuck = gang.stuck
             yield await self._result(gang, title, timeout)
+
+    def _require_connection(self, gang: Gang) -> None:
+        """Stop waiting, and let the workers go on, when nothing can be heard of them any more.
+
+        Raises:
+            errors.ConnectError: The SSH connection to worker 0, which carries everything, is gone.
+        """
+        if gang.running and not self._formation.connections.is_open(0):
+            gang.abandoned = True
+            name = self._formation.site.name
+            raise errors.ConnectError(
+                f"The SSH connection to {self._formation.site.workers[0]} of {name} was lost; the cell goes on there.",
+                fix=f"%multislice attach {name}, then cluster.collect() gives all that it printed and returned.",
+            )
 
     async def _end(self, gang: Gang, task: asyncio.Task[None]) -> None:
         """After an interrupt: wait until the workers are free, with a new gang if some had to be killed."""

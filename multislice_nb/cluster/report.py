@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["RESTART", "result_of", "with_endings", "with_stacks", "worker_error"]
 
+SAME_INSTANT = 1.0
+"""Seconds by which a peer's error may be noted before the loss that caused it."""
+
+_RUNTIME_ERRORS = {"JaxRuntimeError", "XlaRuntimeError"}
+
 RESTART = (
     "Start the gang anew with cluster.restart() or %multislice restart; variables on the workers are lost."
 )
@@ -118,7 +123,19 @@ def with_endings(result: CellResult, endings: Mapping[int, str]) -> CellResult:
         error = replace(worker.error, evalue=evalue, traceback=log.strip(), time=float(time))
         return replace(worker, error=error)
 
-    return replace(result, workers=tuple(told(worker) for worker in result.workers))
+    workers = [told(worker) for worker in result.workers]
+    times = [w.error.time for w in workers if w.error is not None and w.error.ename == "WorkerLost"]
+    return replace(result, workers=tuple(_follows(worker, min(times, default=0.0)) for worker in workers))
+
+
+def _follows(worker: WorkerResult, loss: float) -> WorkerResult:
+    """Mark what a collective says when its peer is gone: it comes in the same instant, but from the loss."""
+    error = worker.error
+    if error is None or error.ename not in _RUNTIME_ERRORS or error.time < loss - SAME_INSTANT:
+        return worker
+    return replace(
+        worker, error=replace(error, secondary=True, evalue=f"{error.ename}: {error.evalue}"[:300])
+    )
 
 
 def _place(dump: str, cell: str) -> dict[str, Any]:

@@ -155,6 +155,10 @@ class Connections:
         """Ranks that were connected to and not closed."""
         return tuple(self._open)
 
+    def is_open(self, rank: int) -> bool:
+        """Whether the connection to a worker still stands."""
+        return rank in self._open and not self._open[rank].is_closed()
+
     async def run(self, rank: int, command: str, *, stdin: bytes = b"", deadline: float = 60) -> Completed:
         """Run a shell command on one worker.
 
@@ -166,7 +170,7 @@ class Connections:
         worker = self._workers[rank]
         try:
             async with asyncio.timeout(deadline):
-                done = await self._open[rank].run(command, input=stdin, encoding=None)
+                done = await self._connection(rank).run(command, input=stdin, encoding=None)
         except TimeoutError as error:
             raise errors.ConnectError(
                 f"A command on {worker} did not end within {deadline:.0f} s: {command[:120]}",
@@ -178,6 +182,11 @@ class Connections:
             ) from error
         status = done.exit_status if done.exit_status is not None else -1
         return Completed(worker, status, _decode(done.stdout), _decode(done.stderr))
+
+    def _connection(self, rank: int) -> asyncssh.SSHClientConnection:
+        if rank not in self._open:
+            raise errors.ConnectError(f"{self._workers[rank]} is not connected.", fix="Attach again.")
+        return self._open[rank]
 
     async def run_all(
         self, command: str | Mapping[int, str], *, stdin: bytes = b"", deadline: float = 60

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from multislice_nb.cluster import agent
+from multislice_nb.cluster import agent, record
 from multislice_nb.cluster.result import RemoteValue, unpack
 
 if TYPE_CHECKING:
@@ -94,3 +95,17 @@ def test_free_port_steps_over_a_taken_one() -> None:
         taken.listen()
         first = taken.getsockname()[1]
         assert unpack(agent.free_port("127.0.0.1", first)["value"]) > first
+
+
+def test_an_interrupt_before_the_cell_is_the_cells(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt that comes while the record is made ends the cell, and leaves the record whole."""
+    monkeypatch.setattr(record, "begin", lambda *_: signal.raise_signal(signal.SIGINT))
+    ended: list[dict[str, Any]] = []
+    monkeypatch.setattr(record, "end", lambda _, reply: ended.append(reply))
+    reply = run("x = 1")
+    assert reply["error"]["ename"] == "KeyboardInterrupt"
+    assert ended == [reply]
+    monkeypatch.undo()
+    assert run("1")["ok"]

@@ -15,6 +15,7 @@ import pytest
 
 import multislice_nb as ms
 from multislice_nb import errors
+from multislice_nb._portal import loop
 from multislice_nb.cluster import GangSettings
 from multislice_nb.cluster.cluster import SubsetWarning
 
@@ -30,7 +31,7 @@ BARRIER = "from jax.experimental import multihost_utils; multihost_utils.sync_gl
 @pytest.fixture
 def hasty(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with short graces, so that a test of a failure takes seconds."""
-    kept, cluster.settings = cluster.settings, GangSettings(grace=1.0, interrupt_grace=1.0)
+    kept, cluster.settings = cluster.settings, GangSettings(grace=1.0, interrupt_grace=2.0)
     yield cluster
     cluster.settings = kept
 
@@ -325,6 +326,41 @@ for step in range(100_000):
         cluster.run("1")
     cluster.restart()
     assert cluster.run("import jax\njax.device_count()").values == [16] * 4
+
+
+@pytest.mark.timeout(120)
+def test_a_cell_survives_a_lost_connection(cluster: Cluster) -> None:
+    """When SSH drops, the cell is said to go on, and does: attaching again gives all that it printed."""
+
+    def cut(progress: CellProgress) -> None:
+        if "step 3" in str(progress):
+            loop().call_soon_threadsafe(cluster._formation.connections._open[0].abort)
+
+    with pytest.raises(errors.ConnectError, match="the cell goes on"):
+        cluster.run(
+            "import time\nfor i in range(40): print('step', i, flush=True); time.sleep(0.1)\ni", on_update=cut
+        )
+    reattach(cluster)
+    result = cluster.collect()
+    assert result.stdout == ["".join(f"step {i}\n" for i in range(40))] * 4
+    assert result.values == [39] * 4
+
+
+@pytest.mark.timeout(120)
+def test_a_stopped_worker_is_named(cluster: Cluster) -> None:
+    """SIGSTOP of one worker in a loop of collectives ends the cell with its name and what happened to it."""
+    code = f"""
+import jax, os, signal
+for step in range(100_000):
+    {BARRIER}
+    if step == 3 and jax.process_index() == 3: os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    with pytest.raises(errors.WorkerLostError) as caught:
+        cluster.run(code)
+    assert "rank 3 (slice 1, worker 1)" in str(caught.value)
+    assert "stopped by SIGSTOP" in str(caught.value)
+    cluster.restart()
+    assert cluster.run("1").values == [1] * 4
 
 
 def test_shutdown_leaves_no_process(cluster: Cluster) -> None:
