@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import ipywidgets as widgets
 
@@ -32,9 +33,17 @@ class Board:
         session: What it shows.
     """
 
+    _LATER: ClassVar = {
+        "Run": "multislice_nb.widgets.runner",
+        "Plan": "multislice_nb.widgets.planner",
+        "Sweep": "multislice_nb.widgets.explorer",
+    }
+    """Tabs that are made when they are first opened, so that opening the panel takes no time, and their modules."""
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._poller = poller_of(session)
+        self.below: Any = None
         self.loop = KernelLoop()
         self.desk = Desk(self.loop, self._poller.hurry)
         self.head = widgets.HTML()
@@ -49,8 +58,11 @@ class Board:
         self.resources = Resources(session, self.desk)
         self.workers = Workers(session)
         self.tabs = widgets.Tab(
-            children=[self.resources.view, self.workers.view], titles=["Queued resources", "Workers"]
+            children=[self.resources.view, self.workers.view, *(widgets.VBox() for _ in self._LATER)],
+            titles=["Queued resources", "Workers", *self._LATER],
         )
+        self.tabs.observe(self._opened, "selected_index")
+        self.later: dict[str, Any] = {}
         self.view = widgets.VBox(
             [
                 widgets.HTML(CSS, layout=widgets.Layout(display="none")),
@@ -74,6 +86,39 @@ class Board:
         if snapshot is not None:
             self.resources.show(snapshot)
             self.workers.show(snapshot)
+            runner = self.later.get("Run")
+            if runner is not None:
+                runner.show(snapshot)
+
+    def _opened(self, change: Any) -> None:
+        """Make a tab when it is first opened; what it imports is imported in a thread meanwhile."""
+        title = self.tabs.titles[change["new"] or 0]
+        if title not in self._LATER or title in self.later:
+            return
+        self.later[title] = None
+
+        async def work(_: Callable[[str], None]) -> Any:
+            return await asyncio.to_thread(importlib.import_module, self._LATER[title])
+
+        self.desk.quietly(work, then=lambda module: self._make(title, module))
+
+    def _make(self, title: str, module: Any) -> None:
+        if title == "Run":
+            made = module.Runner(self._session, self.desk, self.loop, self.workers.busy)
+        elif title == "Plan":
+            made = module.Planner()
+        else:
+            made = module.Explorer(self._session, self.desk, self._keep)
+        self.later[title] = made
+        place = self.tabs.children[list(self.tabs.titles).index(title)]
+        place.children = [made.view]
+        self.show(self._poller.last)
+
+    def _keep(self, png: bytes) -> bool:
+        if self.below is None:
+            return False
+        self.below.update({"image/png": png, "text/plain": "<chart>"}, raw=True)
+        return True
 
     def mimebundle(self) -> dict[str, Any]:
         """What IPython displays."""

@@ -44,6 +44,14 @@ class Panel:
         if self.board is not None:
             self.board.close()
 
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self._repr_mimebundle_(), raw=True)  # type: ignore[no-untyped-call]
+        if self.board is not None:
+            # A place in the same cell for charts that are to be saved with the notebook.
+            self.board.below = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+
     def __str__(self) -> str:
         return static_text(self.snapshot)
 

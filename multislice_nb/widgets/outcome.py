@@ -87,6 +87,26 @@ class Desk:
         future.add_done_callback(ended)
         return future
 
+    def quietly(
+        self, work: Callable[[Callable[[str], None]], Coroutine[Any, Any, T]], *, then: Callable[[T], None]
+    ) -> None:
+        """Start something of which only a failure is written."""
+
+        def ended(future: Future[T]) -> None:
+            self._loop.call(lambda: finish(future))
+
+        def finish(future: Future[T]) -> None:
+            self.running.discard(future)
+            error = None if future.cancelled() else future.exception()
+            if error is not None:
+                self.note(_told(error), tone="bad")
+            elif not future.cancelled():
+                then(future.result())
+
+        future = asyncio.run_coroutine_threadsafe(work(lambda _: None), _portal.loop())
+        self.running.add(future)
+        future.add_done_callback(ended)
+
     def _ended(
         self,
         line: list[str],

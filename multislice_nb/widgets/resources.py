@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
+from multislice_nb.widgets.fields import button, row, set_options
 from multislice_nb.widgets.tables import nodes_html, resources_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from multislice_nb.cloud import QueuedResourceStatus
+    from multislice_nb.widgets.create_form import CreateForm
     from multislice_nb.widgets.outcome import Desk
     from multislice_nb.widgets.session import Session
     from multislice_nb.widgets.snapshot import Snapshot
@@ -33,20 +35,26 @@ class Resources:
         self._desk = desk
         self._snapshot: Snapshot | None = None
         self._busy: set[str] = set()
+        self._wanted = ""
+        self.form: CreateForm | None = None
+        self._place = widgets.VBox()
+        self.new = button("New…", "plus", "Ask for slices")
         self._table = widgets.HTML()
         self._detail = widgets.HTML()
-        self.choice = widgets.Dropdown(
-            description="Selected", options=[], layout=_WIDE, tooltip="Queued resource"
-        )
-        self.attach = _button("Attach", "link", "Attach to all its workers", "primary")
-        self.reset = _button("Reset", "refresh", "Restart all its workers; variables are lost")
-        self.delete = _button("Delete…", "trash", "Delete it with its slices; asks first")
+        self.choice = widgets.Dropdown(description="Selected", options=[], tooltip="Queued resource")
+        self.attach = button("Attach", "link", "Attach to all its workers", "primary")
+        self.reset = button("Reset", "refresh", "Restart all its workers; variables are lost")
+        self.delete = button("Delete…", "trash", "Delete it with its slices; asks first")
         self.question = widgets.HTML()
-        self.confirm = _button("Delete", "trash", "Delete it now", "danger")
-        self.keep = _button("Keep", "", "Do not delete it")
-        self._asked = widgets.HBox([self.question, self.confirm, self.keep], layout=_HIDDEN)
-        self._bar = widgets.HBox([self.choice, self.attach, self.reset, self.delete], layout=_ROW)
-        self.view = widgets.VBox([self._table, self._bar, self._asked, self._detail])
+        self.confirm = button("Delete", "trash", "Delete it now", "danger")
+        self.keep = button("Keep", "", "Do not delete it")
+        self._asked = widgets.VBox(
+            [self.question, widgets.HBox([self.confirm, self.keep])], layout=widgets.Layout(display="none")
+        )
+        self._some = widgets.HBox([self.choice, self.attach, self.reset, self.delete], layout=row())
+        bar = widgets.HBox([self.new, self._some], layout=row())
+        self.view = widgets.VBox([self._table, bar, self._asked, self._place, self._detail])
+        self.new.on_click(lambda _: self._toggle_form())
         self.choice.observe(self._chosen, "value")
         self.attach.on_click(lambda _: self._attach())
         self.reset.on_click(lambda _: self._reset())
@@ -58,13 +66,25 @@ class Resources:
         """Draw what there is now; only what changed is sent."""
         self._snapshot = snapshot
         names = [status.name for status in snapshot.queued_resources]
-        if list(self.choice.options) != names:
-            kept = self.choice.value
-            self.choice.options = names
-            self.choice.value = kept if kept in names else (names[0] if names else None)
-            if kept not in names:
-                self._hide_question()
+        before = self.choice.value
+        set_options(self.choice, names)
+        if self._wanted in names:
+            self.choice.value, self._wanted = self._wanted, ""
+        if before != self.choice.value:
+            self._hide_question()
+        self.new.disabled = self._session.cloud is None
         self._draw()
+
+    def _toggle_form(self) -> None:
+        from multislice_nb.widgets.create_form import CreateForm
+
+        if self.form is None:
+            self.form = CreateForm(self._session, self._desk, self._created)
+            self._place.children = [self.form.view]
+        self.form.toggle()
+
+    def _created(self, name: str) -> None:
+        self._wanted = name
 
     def _chosen(self, _: Any) -> None:
         self._hide_question()
@@ -76,7 +96,7 @@ class Resources:
             return
         status = snapshot.status(name) if name else None
         self._table.value = resources_html(snapshot, name)
-        self._bar.layout.display = None if status else "none"
+        self._some.layout.display = None if status else "none"
         self._detail.value = (
             nodes_html(snapshot.nodes.get(status.name, ()), snapshot.timelines.get(status.name, ()))
             if status
@@ -179,14 +199,3 @@ class Resources:
             done=f"{name} deleted{released}",
             magic=f"%multislice delete {name}",
         )
-
-
-_ROW = widgets.Layout(align_items="center", flex_flow="row wrap", margin="6px 0 2px")
-_HIDDEN = widgets.Layout(display="none", align_items="center", flex_flow="row wrap")
-_WIDE = widgets.Layout(width="300px")
-
-
-def _button(text: str, icon: str, tip: str, style: str = "") -> widgets.Button:
-    return widgets.Button(
-        description=text, icon=icon, tooltip=tip, button_style=style, layout=widgets.Layout(width="auto")
-    )

@@ -80,8 +80,7 @@ def _notices(status: QueuedResourceStatus, nodes: Sequence[NodeStatus]) -> Itera
 
 def nodes_html(nodes: Sequence[NodeStatus], timeline: Sequence[StateChange]) -> str:
     """The slices of one queued resource, and how it came to where it is."""
-    steps = " → ".join(state_html(change.state, title=change.at.isoformat()) for change in timeline)
-    path = f'<p class="msnb-muted" style="margin:4px 0">{steps}</p>' if steps else ""
+    path = f'<div class="msnb-path">{_steps(timeline)}</div>' if timeline else ""
     if not nodes:
         return f'<div class="msnb">{path}</div>'
     rows = [
@@ -101,6 +100,18 @@ def nodes_html(nodes: Sequence[NodeStatus], timeline: Sequence[StateChange]) -> 
     ]
     columns = ("State", "Node", "Slice", "Type", "Health", "Workers", "Addresses")
     return f'<div class="msnb">{path}</div>{_table("Slices", columns, rows)}'
+
+
+def _steps(timeline: Sequence[StateChange]) -> str:
+    parts = []
+    for change, after in zip(timeline, [*timeline[1:], None], strict=True):
+        time = (
+            f" <span class=msnb-muted>{short((after.at - change.at).total_seconds())} →</span>"
+            if after
+            else ""
+        )
+        parts.append(f"<span>{state_html(change.state, title=change.at.isoformat())}{time}</span>")
+    return "".join(parts)
 
 
 def _addresses(node: NodeStatus) -> str:
@@ -132,12 +143,15 @@ def workers_html(cluster: ClusterLook, *, behind: frozenset[int] = frozenset(), 
             f'<svg class="msnb-{look.tone}" viewBox="0 0 12 12" width="{size}" height="{size}" role="img" '
             f'aria-label="{title}"><title>{title}</title>{look.shape}</svg>'
         )
-    legend = " &nbsp; ".join(f"{state_html(state)} {count}" for state, count in counts.items())
+    legend = "".join(
+        f'<span>{state_html(state)}<b class="msnb-count">{count}</b></span>'
+        for state, count in counts.items()
+    )
     lines = "".join(_slice_html(slice_id, cells, per_slice) for slice_id, cells in slices.items())
     return (
         f'<div class="msnb"><p><b>{html.escape(cluster.name)}</b> '
         f'<span class="msnb-muted">{html.escape(cluster.summary)}</span></p>'
-        f'<p style="margin:4px 0">{legend}</p>'
+        f'<div class="msnb-path">{legend}</div>'
         f'<div class="msnb-scroll msnb-grid" role="group" aria-label="Workers of {html.escape(cluster.name)}">{lines}</div></div>'
     )
 

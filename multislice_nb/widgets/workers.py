@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as widgets
 
 from multislice_nb.errors import ClusterError
+from multislice_nb.widgets.fields import set_options
 from multislice_nb.widgets.tables import workers_html
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Workers:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._snapshot: Snapshot | None = None
-        self.running: frozenset[int] | None = None
+        self._running: dict[str, frozenset[int]] = {}
         self.choice = widgets.Dropdown(
             description="Cluster", options=[], layout=widgets.Layout(width="300px")
         )
@@ -50,10 +51,12 @@ class Workers:
         """Draw what there is now."""
         self._snapshot = snapshot
         names = [cluster.name for cluster in snapshot.clusters]
-        if list(self.choice.options) != names:
-            kept = self.choice.value
-            self.choice.options = names
-            self.choice.value = kept if kept in names else (names[0] if names else None)
+        set_options(self.choice, names)
+        self._draw()
+
+    def busy(self, name: str, ranks: frozenset[int]) -> None:
+        """These ranks of a cluster run a cell; none when it is over."""
+        self._running[name] = ranks
         self._draw()
 
     def _draw(self, _: Any = None) -> None:
@@ -67,7 +70,7 @@ class Workers:
             self._log.value = ""
             return
         self.rank.max = max(len(cluster.workers) - 1, 0)
-        running = self.running or frozenset()
+        running = self._running.get(cluster.name, frozenset())
         late = running if len(running) < len(cluster.workers) else frozenset()
         self._grid.value = workers_html(cluster, behind=late, running=bool(running))
         self._log.value = self._log_html(cluster)
