@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "SubsetWarning"]
 
 
+TOUCH_EVERY = 30.0
+"""Seconds between two notes in the ledger that a queued resource is in use."""
+
+
 class SubsetWarning(UserWarning):
     """A cell runs on some workers only, so a JAX collective in it would wait for the others for ever."""
 
@@ -60,6 +64,7 @@ class Cluster:
         self._operator = Operator(formation, self.journal)
         self._cells = 0
         self._warned = False
+        self._touched = -TOUCH_EVERY
 
     # What it is
 
@@ -210,6 +215,7 @@ class Cluster:
     ) -> list[Any]:
         """`call`, to be awaited on the background loop."""
         values: list[Any] = []
+        self._touch()
         async with contextlib.aclosing(self._operator.call(function, args, kwargs, timeout)) as items:
             async for item in items:
                 if not isinstance(item, CellProgress):
@@ -219,7 +225,14 @@ class Cluster:
 
     def _title(self, name: str | None) -> str:
         self._cells += 1
+        self._touch()
         return name or f"<cell {self._cells}>"
+
+    def _touch(self) -> None:
+        """Count a queued resource's idle limit from the last time that something ran on it."""
+        if time.monotonic() - self._touched > TOUCH_EVERY:
+            self._touched = time.monotonic()
+            self.queued_resource.touch()
 
     def _targets(self, ranks: Targets, slices: Targets, worker_ids: Targets) -> list[int]:
         chosen = select(self.workers, ranks=ranks, slices=slices, worker_ids=worker_ids)
