@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +15,14 @@ from multislice_nb.emulator.schema import message_class, methods, to_dict, to_me
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from multislice_nb.emulator.credentials import Credentials
     from multislice_nb.emulator.engine import Engine
+    from multislice_nb.emulator.tls import Tls
 
 log = logging.getLogger(__name__)
 
+# The unix socket of the TLS face is called as the plain one with this behind it.
+TLS_SUFFIX = "-tls"
 MAX_MESSAGE = 4 * 1024 * 1024
 _SERVICES = {
     "google.cloud.tpu.v2.Tpu": "v2",
@@ -53,9 +56,9 @@ def _answer_name(method: str) -> str:
 class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Finds the handler of each call; a call without the token is refused before its bytes are read."""
 
-    def __init__(self, engine: Engine, token: str, active: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, credentials: Credentials, active: Callable[[], None]) -> None:
         self._engine = engine
-        self._wanted = f"Bearer {token}".encode()
+        self._credentials = credentials
         self._active = active
 
     def service(self, details: Any) -> Any:
@@ -89,7 +92,7 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def _known(self, metadata: Any) -> bool:
         given = [value for key, value in metadata if key == "authorization"]
-        return any(hmac.compare_digest(str(value).encode(), self._wanted) for value in given)
+        return any(self._credentials.accept(str(value)) for value in given)
 
 
 async def _refuse_stranger(request: bytes, context: Any) -> None:  # noqa: ARG001 - gRPC's signature
@@ -104,8 +107,10 @@ async def _abort(context: Any, error: ApiError) -> None:
     await context.abort(code, error.message, (("grpc-status-details-bin", packed),))
 
 
-async def serve(engine: Engine, token: str, active: Callable[[], None], path: str) -> Any:
-    """Start the gRPC server on a unix socket, and return it."""
+async def serve(
+    engine: Engine, credentials: Credentials, active: Callable[[], None], path: str, tls: Tls
+) -> Any:
+    """Start the gRPC server on a unix socket, and one with TLS beside it, and return it."""
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", MAX_MESSAGE),
@@ -113,7 +118,9 @@ async def serve(engine: Engine, token: str, active: Callable[[], None], path: st
             ("grpc.max_metadata_size", 16 * 1024),
         ]
     )
-    server.add_generic_rpc_handlers((Handlers(engine, token, active),))
+    server.add_generic_rpc_handlers((Handlers(engine, credentials, active),))
     server.add_insecure_port(f"unix:{path}")
+    pair = [(tls.private_key, tls.certificate)]
+    server.add_secure_port(f"unix:{path}{TLS_SUFFIX}", grpc.ssl_server_credentials(pair))
     await server.start()
     return server

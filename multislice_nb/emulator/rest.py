@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import logging
 import re
@@ -17,6 +16,7 @@ from multislice_nb.emulator.schema import fit, message_class, methods, read
 
 if TYPE_CHECKING:
     from multislice_nb.emulator.admin import Admin
+    from multislice_nb.emulator.credentials import Credentials
     from multislice_nb.emulator.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -71,10 +71,10 @@ _RESULTS = {"GetNode": "Node", "GetQueuedResource": "QueuedResource"}
 class Rest:
     """An aiohttp application in front of the engine."""
 
-    def __init__(self, engine: Engine, admin: Admin, token: str, hosts: set[str]) -> None:
+    def __init__(self, engine: Engine, admin: Admin, credentials: Credentials, hosts: set[str]) -> None:
         self._engine = engine
         self._admin = admin
-        self._token = token
+        self._credentials = credentials
         self._hosts = hosts
 
     def application(self) -> web.Application:
@@ -100,10 +100,7 @@ class Rest:
         # A page that rebinds its name to this machine sends its own name as Host.
         if request.headers.get("Host", "").lower() not in self._hosts:
             raise ApiError("PERMISSION_DENIED", "The Host header is not this emulator's.")
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(
-            given.strip().encode(), self._token.encode()
-        ):
+        if not self._credentials.accept(request.headers.get("Authorization", "")):
             raise ApiError(
                 "UNAUTHENTICATED",
                 "Request had invalid authentication credentials. Expected the emulator's bearer token.",

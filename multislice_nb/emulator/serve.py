@@ -15,10 +15,11 @@ from pathlib import Path
 
 import psutil
 
-from multislice_nb.emulator import client_environment, grpc_face, network, reaper
+from multislice_nb.emulator import client_environment, grpc_face, network, reaper, tls
 from multislice_nb.emulator.address import EmulatorAddress, address_file, private_folder, write_private
 from multislice_nb.emulator.admin import Admin
 from multislice_nb.emulator.clock import Clock
+from multislice_nb.emulator.credentials import Credentials
 from multislice_nb.emulator.engine import Engine
 from multislice_nb.emulator.environment import write_interpreter_shims
 from multislice_nb.emulator.metadata import MetadataServer
@@ -92,14 +93,17 @@ async def _run(home: Path, emulator_id: str, scratch: Path) -> None:
     admin = Admin(engine, _number("MULTISLICE_NB_EMULATOR_IDLE", DEFAULT_IDLE))
     token = secrets.token_urlsafe(32)
     hosts: set[str] = set()
-    rest = Rest(engine, admin, token, hosts)
+    credentials = Credentials(token)
+    rest = Rest(engine, admin, credentials, hosts)
     runner = web.AppRunner(rest.application(), access_log=None, handle_signals=False)
     await runner.setup()
     grpc_path = str(scratch / "grpc")
-    grpc_server = await grpc_face.serve(engine, token, admin.active, grpc_path)
     client_environment.write_gcloud_files(home, token, machine.ssh_port)
-    wire = Wire(lambda: runner.server(), grpc_path)  # type: ignore[misc]  # noqa: PLW0108 - there is a server once it is set up
+    wire = Wire(lambda: runner.server(), grpc_path, grpc_path + grpc_face.TLS_SUFFIX)  # type: ignore[misc]  # noqa: PLW0108 - there is a server once it is set up
     port = wire.open()
+    keys = tls.prepare(home, port)
+    credentials.signer = keys.signer
+    grpc_server = await grpc_face.serve(engine, credentials, admin.active, grpc_path, keys)
     hosts |= {f"{host}:{port}" for host in ("127.0.0.1", "localhost", "tpu.localhost")}
     address = EmulatorAddress(
         host="127.0.0.1",

@@ -1,6 +1,6 @@
 """One loopback port for everything: the first bytes of a connection say whether it is gRPC or HTTP/1.
 
-HTTP/1 connections are handed to aiohttp as they are; gRPC's are passed on to the gRPC server, which listens on
+TLS is gRPC too: the official client's default. HTTP/1 connections are handed to aiohttp as they are; gRPC's are passed on to the gRPC server, which listens on
 a unix socket in a folder of this user's own.
 """
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PREFACE = b"PRI"
+_TLS_HANDSHAKE = b"\x16"
 _PATIENCE = 10.0
 _CHUNK = 65536
 _MAX_CONNECTIONS = 2000
@@ -25,9 +26,10 @@ _MAX_CONNECTIONS = 2000
 class Wire:
     """The API port."""
 
-    def __init__(self, http: Callable[[], asyncio.Protocol], grpc_path: str) -> None:
+    def __init__(self, http: Callable[[], asyncio.Protocol], grpc_path: str, tls_path: str) -> None:
         self._http = http
         self._grpc_path = grpc_path
+        self._tls_path = tls_path
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: socket.socket | None = None
 
@@ -60,7 +62,9 @@ class Wire:
             if not start:
                 client.close()
             elif start == _PREFACE:
-                await self._pass_on(client)
+                await self._pass_on(client, self._grpc_path)
+            elif start[:1] == _TLS_HANDSHAKE:
+                await self._pass_on(client, self._tls_path)
             else:
                 await loop.connect_accepted_socket(self._http, client)
         except (OSError, TimeoutError):
@@ -69,9 +73,9 @@ class Wire:
             client.close()
             raise
 
-    async def _pass_on(self, client: socket.socket) -> None:
+    async def _pass_on(self, client: socket.socket, path: str) -> None:
         near_reader, near_writer = await asyncio.open_connection(sock=client)
-        far_reader, far_writer = await asyncio.open_unix_connection(self._grpc_path)
+        far_reader, far_writer = await asyncio.open_unix_connection(path)
         ways = [
             asyncio.ensure_future(_copy(near_reader, far_writer)),
             asyncio.ensure_future(_copy(far_reader, near_writer)),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -15,6 +19,7 @@ from google.longrunning import operations_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.emulator.emulated_tpu import PARENT, Emulated
 else:
@@ -232,3 +237,29 @@ async def test_asynchronous_clients(emulated: Emulated, bearer: list[tuple[str, 
 
 def _is_rest(client: Any) -> bool:
     return "Rest" in type(client.transport).__name__
+
+
+def test_a_bare_client_needs_only_the_environment(emulated: Emulated, tmp_path: Path) -> None:
+    """`TpuClient()` in an untouched script reaches the emulator by what `emulator env` prints."""
+    from multislice_nb.emulator.client_environment import client_environment
+
+    script = (
+        "from google.cloud import tpu_v2\n"
+        f"print(len(list(tpu_v2.TpuClient().list_accelerator_types(parent={PARENT!r}))))\n"
+    )
+    environment = {**os.environ, **client_environment(emulated.address)}
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10
+    stranger = json.loads((emulated.address.home / "tls" / "service-account.json").read_text())
+    subprocess.run(
+        ["openssl", "genpkey", "-algorithm", "RSA", "-out", str(tmp_path / "key")],
+        check=True,
+        capture_output=True,
+    )
+    stranger["private_key"] = (tmp_path / "key").read_text()
+    (tmp_path / "account.json").write_text(json.dumps(stranger))
+    environment["GOOGLE_APPLICATION_CREDENTIALS"] = str(tmp_path / "account.json")
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert "Unauthenticated" in done.stderr
