@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from multislice_nb.experiments.results import Results
     from multislice_nb.experiments.sweeping import asweep, run_request, sweep
     from multislice_nb.experiments.training import Options
+    from multislice_nb.experiments.transformer import Transformer
     from multislice_nb.experiments.workload import MLP, Workload
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Results",
     "SweepProgress",
     "SweepRequest",
+    "Transformer",
     "Workload",
     "asweep",
     "run_request",
@@ -44,6 +46,7 @@ _HOMES = {
     "Results": "results",
     "SweepProgress": "progress",
     "SweepRequest": "request",
+    "Transformer": "transformer",
     "Workload": "workload",
     "asweep": "sweeping",
     "run_request": "sweeping",

@@ -10,6 +10,7 @@ import pytest
 from multislice_nb.errors import InvalidRequestError, ParallelismError
 from multislice_nb.experiments.configuration import Configuration
 from multislice_nb.experiments.training import Options
+from multislice_nb.experiments.transformer import Transformer
 from multislice_nb.experiments.workload import MLP, check
 from multislice_nb.sharding import Parallelism
 
@@ -126,3 +127,34 @@ def test_noise_looks_random(devices: LocalCluster) -> None:
     assert deviation == pytest.approx(0.5, rel=0.01)
     assert correlation < 0.1
     assert differ
+
+
+SMALL_TRANSFORMER = Transformer(embedding=64, layers=2, heads=4, sequence=16, vocabulary=96, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    "parallelism", [Parallelism(ici_fsdp=8), Parallelism(ici_fsdp=2, ici_tensor=2, dcn_data=2)], ids=str
+)
+def test_sharded_transformer_equals_one_device(devices: LocalCluster, parallelism: Parallelism) -> None:
+    """The transformer trains as on one device, and its matrix products are the closed form exactly."""
+    options = Options(optimizer="adam", learning_rate=1e-3, remat=parallelism.slices > 1)
+    call = ("on_devices:trained", SMALL_TRANSFORMER)
+    [(losses, moves)] = devices.call(*call, parallelism, options, 3, 16)
+    [(expected_losses, expected_moves)] = devices.call(*call, ONE, options, 3, 16)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
+    assert losses[2] < losses[0]
+    assert sum(move.size for move in moves) == SMALL_TRANSFORMER.parameters
+    for ours, theirs in zip(moves, expected_moves, strict=True):
+        assert np.abs(ours - theirs).mean() < 0.01 * np.abs(theirs).mean()
+    [(products, _)] = devices.call("on_devices:dot_flops", SMALL_TRANSFORMER, parallelism, 16, Options())
+    assert products == SMALL_TRANSFORMER.matmul_flops(16) / 8
+
+
+def test_impossible_transformers_are_refused() -> None:
+    """Heads that do not share the embedding, and sizes below one, are refused."""
+    with pytest.raises(InvalidRequestError, match="8 heads do not share 100"):
+        Transformer(embedding=100, heads=8)
+    with pytest.raises(InvalidRequestError, match="layers is less than 1"):
+        Transformer(layers=0)
+    with pytest.raises(ParallelismError, match="3 shards along tensor"):
+        check(Transformer(), Parallelism(ici_tensor=3))
