@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Terminal", "fold", "interleave"]
 
+KEPT_APART = 1000
+"""Last lines of a stream that are kept one by one, for what shows its end."""
+
 
 def interleave(texts: Mapping[int, str], *, total: int) -> list[tuple[str, str]]:
     """Merge the lines of many workers, those that several printed shown once.
@@ -71,12 +74,15 @@ def fold(texts: Mapping[int, str], *, total: int) -> list[tuple[str, str]]:
 class Terminal:
     """Text as a terminal would leave it: a carriage return starts its line again, as progress bars do.
 
-    Finished lines are kept in a list, so that adding to it costs the length of what is added.
+    Finished lines are kept apart from the running one, so adding costs the length of what is added; all but the
+    last few are joined, so a long text costs little more than its length.
     """
 
     _control = re.compile(r"[\r\n\b]")
 
     def __init__(self) -> None:
+        self._joined: list[str] = []
+        self._joined_lines = 0
         self._lines: list[str] = []
         self._line = ""
         self._column = 0
@@ -95,6 +101,10 @@ class Terminal:
             else:
                 self._column = max(0, self._column - 1)
         self._put(text[position:])
+        if len(self._lines) > 2 * KEPT_APART:
+            old, self._lines = self._lines[:-KEPT_APART], self._lines[-KEPT_APART:]
+            self._joined.append("".join(old))
+            self._joined_lines += len(old)
 
     def _put(self, text: str) -> None:
         if text:
@@ -104,11 +114,11 @@ class Terminal:
     @property
     def text(self) -> str:
         """Everything so far."""
-        return "".join(self._lines) + self._line
+        return "".join([*self._joined, *self._lines, self._line])
 
     def tail(self, lines: int) -> str:
-        """The last lines, for a screen that must stay small."""
-        kept = self._lines[-lines:]
-        hidden = len(self._lines) - len(kept)
+        """The last lines, up to 1000, for a screen that must stay small."""
+        kept = self._lines[-min(lines, KEPT_APART) :]
+        hidden = self._joined_lines + len(self._lines) - len(kept)
         note = f"… {hidden:,} lines above\n" if hidden else ""
         return note + "".join(kept) + self._line

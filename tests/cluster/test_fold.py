@@ -97,7 +97,9 @@ def test_terminal_shows_a_progress_bar_once() -> None:
 
 
 def test_terminal_tail_counts_what_it_hides() -> None:
-    """A short view says how many lines stand above it."""
+    """A short view says how many lines stand above it, and the whole is whole."""
     terminal = Terminal()
-    terminal.write("".join(f"{i}\n" for i in range(1000)))
-    assert terminal.tail(2) == "… 998 lines above\n998\n999\n"
+    for i in range(5000):
+        terminal.write(f"{i}\n")
+    assert terminal.tail(2) == "… 4,998 lines above\n4998\n4999\n"
+    assert terminal.text == "".join(f"{i}\n" for i in range(5000))
