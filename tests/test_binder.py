@@ -1,0 +1,33 @@
+"""The files from which a Binder is built."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BINDER = ROOT / "binder"
+
+
+def test_python_is_pinned_to_one_that_the_package_takes() -> None:
+    """The pinned Python is one of those that pyproject allows."""
+    major, minor = (BINDER / "runtime.txt").read_text().strip().removeprefix("python-").split(".")
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert (int(major), int(minor)) >= tuple(map(int, required.removeprefix(">=").split(".")))
+
+
+def test_the_package_itself_is_installed() -> None:
+    """The script that runs after the build can be run, is sound bash, and installs this repository."""
+    script = BINDER / "postBuild"
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", script], check=True)
+    assert "pip install --no-cache-dir ." in script.read_text()
+
+
+def test_no_tpu_library_is_pulled_in() -> None:
+    """What Binder installs stays within its two gigabytes: libtpu alone would take 700 MB."""
+    needed = " ".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
+    assert "tpu]" not in needed
+    assert "libtpu" not in needed + (BINDER / "requirements.txt").read_text()
