@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompileRequest", "main"]
 
-FORMAT = 3  # of the result; what is cached in another one is compiled again
+FORMAT = 4  # of the result; what is cached in another one is compiled again
 _UNITS = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
 _SIZE = r"([0-9.]+)([KMGT]?)"
 _NEEDED = (

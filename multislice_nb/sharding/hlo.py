@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from multislice_nb.sharding.loops import trip_count
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -57,6 +59,8 @@ class Instruction:
     shapes: tuple[Shape, ...]
     operands: tuple[str, ...]
     attributes: str
+    arguments: str = ""
+    is_root: bool = False
 
     @property
     def callees(self) -> tuple[str, ...]:
@@ -68,10 +72,8 @@ class Instruction:
         return (*_CALLEES.findall(self.attributes), *named)
 
     @property
-    def trips(self) -> int | None:
-        """How often a loop runs its body; 1 for anything else, None when the compiler does not know."""
-        if self.opcode != "while":
-            return 1
+    def known_trips(self) -> int | None:
+        """How often a loop runs its body, where the compiler says so."""
         known = _TRIPS.search(self.attributes)
         return int(known[1]) if known else None
 
@@ -122,7 +124,8 @@ class Module:
         counts[self.entry] = 1.0
         for name in self.callers_first():
             for instruction in self.computations[name].instructions:
-                trips = math.nan if instruction.trips is None else instruction.trips
+                known = self.trips(self.computations[name], instruction)
+                trips = math.nan if known is None else known
                 for callee in instruction.callees:
                     if callee in counts:
                         counts[callee] += counts[name] * trips
@@ -131,7 +134,19 @@ class Module:
     @property
     def unknown_loops(self) -> tuple[str, ...]:
         """Loops of which the compiler does not know how often they run."""
-        return tuple(one.name for _, one in self.all_instructions() if one.trips is None)
+        return tuple(
+            one.name
+            for computation, one in self.all_instructions()
+            if one.opcode == "while" and self.trips(computation, one) is None
+        )
+
+    def trips(self, computation: Computation, instruction: Instruction) -> int | None:
+        """How often an instruction runs what it calls: 1, or the rounds of a loop; None when nobody knows."""
+        if instruction.opcode != "while":
+            return 1
+        if instruction.known_trips is not None:
+            return instruction.known_trips
+        return trip_count(self.computations, computation, instruction)
 
     def all_instructions(self) -> Iterator[tuple[Computation, Instruction]]:
         """Every instruction with its computation."""
@@ -168,7 +183,15 @@ def _read(line: str) -> Instruction | None:
         Shape(dtype, tuple(int(size) for size in dims.split(",") if size))
         for dtype, dims in _SHAPE.findall(type_text)
     )
-    return Instruction(found[2], opcode.strip(), shapes, tuple(_OPERAND.findall(arguments)), attributes)
+    return Instruction(
+        found[2],
+        opcode.strip(),
+        shapes,
+        tuple(_OPERAND.findall(arguments)),
+        attributes,
+        arguments.strip(),
+        bool(found[1]),
+    )
 
 
 def _split_type(text: str) -> tuple[str, str]:

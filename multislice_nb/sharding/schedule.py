@@ -50,10 +50,12 @@ def events(module: Module) -> list[Event]:
     """What a step does, in the order that the compiler has scheduled; neighbouring computations are merged."""
     merged: list[Event] = []
     for event in _events(module, module.entry):
-        if event.kind == "compute" and merged and merged[-1].kind == "compute":
-            last = merged.pop()
-            event = last._replace(amount=last.amount + event.amount, flops=last.flops + event.flops)  # noqa: PLW2901 - merged
-        merged.append(event)
+        last = merged[-1] if merged else None
+        # Cycles are not known of every computation: those without are timed by their FLOPs, so kept apart.
+        if last and event.kind == last.kind == "compute" and bool(event.amount) == bool(last.amount):
+            merged[-1] = last._replace(amount=last.amount + event.amount, flops=last.flops + event.flops)
+        else:
+            merged.append(event)
     return merged
 
 
@@ -68,7 +70,7 @@ def _events(module: Module, name: str) -> Iterator[Event]:
         elif instruction.opcode == "while":
             for callee in instruction.callees:
                 inside = list(_events(module, callee))
-                trips = instruction.trips or 1
+                trips = module.trips(computation, instruction) or 1
                 yield from (
                     one._replace(amount=one.amount * trips, flops=one.flops * trips) for one in inside
                 )

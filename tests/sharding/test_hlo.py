@@ -116,6 +116,60 @@ def test_a_loop_of_unknown_length_is_named() -> None:
     assert module.unknown_loops == ("loop",)
 
 
+LOOP = """HloModule counted
+
+%bound (i: s32[], n: s32[]) -> pred[] {
+  %i = s32[] parameter(0)
+  %n = s32[] parameter(1)
+  ROOT %less = pred[] compare(%i, %n), direction=DIRECTION
+}
+
+%condition (state: (s32[], f32[8])) -> pred[] {
+  %state = (s32[], f32[8]) parameter(0)
+  %end = s32[] constant(END)
+  %counter = s32[] get-tuple-element(%state), index=0
+  ROOT %go = pred[] fusion(%counter, %end), kind=kLoop, calls=%bound
+}
+
+%body (state: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %state = (s32[], f32[8]) parameter(0)
+  %step = s32[] constant(STEP)
+  %counter = s32[] get-tuple-element(%state), index=0
+  %data = f32[8] get-tuple-element(%state), index=1
+  %next = s32[] add(%counter, %step)
+  ROOT %again = (s32[], f32[8]) tuple(%next, %data)
+}
+
+ENTRY %main (x: f32[8]) -> (s32[], f32[8]) {
+  %x = f32[8] parameter(0)
+  %begin = s32[] constant(BEGIN)
+  %copy = s32[] copy(%begin)
+  %state = (s32[], f32[8]) tuple(%copy, %x)
+  ROOT %loop = (s32[], f32[8]) while(%state), condition=%condition, body=%body
+}
+"""
+
+
+@given(st.integers(-50, 50), st.integers(-50, 50), st.integers(1, 9), st.sampled_from(["LT", "LE"]))
+def test_a_counters_rounds_are_read_from_the_program(begin: int, end: int, step: int, direction: str) -> None:
+    """Rounds that the compiler does not write down follow from the counter's beginning, step and end."""
+    text = LOOP.replace("BEGIN", str(begin)).replace("(END)", f"({end})")
+    text = text.replace("STEP", str(step)).replace("DIRECTION", direction)
+    module = Module.parse(text)
+    assert module.unknown_loops == ()
+    assert module.runs["body"] == len(range(begin, end + (direction == "LE"), step))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("add(%counter, %step)", "add(%counter, %counter)"), ("DIRECTION", "GT")]
+)
+def test_a_counter_of_another_kind_is_not_guessed(old: str, new: str) -> None:
+    """A counter that doubles, or a loop that counts down, is reported as unknown."""
+    text = LOOP.replace(old, new).replace("DIRECTION", "LT")
+    text = text.replace("BEGIN", "1").replace("(END)", "(9)").replace("STEP", "1")
+    assert Module.parse(text).unknown_loops == ("loop",)
+
+
 @given(st.integers(1, 64), st.integers(1, 64))
 def test_groups_are_read_in_every_form(members: int, groups: int) -> None:
     """The three ways in which XLA writes replica groups give the same number of members."""
