@@ -12,7 +12,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from multislice_nb.experiments.comparison import Comparison, compare
     from multislice_nb.experiments.configuration import Configuration
+    from multislice_nb.experiments.gridfile import read_request
     from multislice_nb.experiments.local import LocalCluster
     from multislice_nb.experiments.progress import SweepProgress
     from multislice_nb.experiments.request import SweepRequest
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MLP",
+    "Comparison",
     "Configuration",
     "LocalCluster",
     "Options",
@@ -33,6 +36,8 @@ __all__ = [
     "Transformer",
     "Workload",
     "asweep",
+    "compare",
+    "read_request",
     "run_request",
     "sweep",
 ]
@@ -40,7 +45,9 @@ __all__ = [
 # Late: workers import this package for `measure` alone, and a notebook without a sweep needs no jax.
 _HOMES = {
     "MLP": "workload",
+    "Comparison": "comparison",
     "Configuration": "configuration",
+    "compare": "comparison",
     "LocalCluster": "local",
     "Options": "training",
     "Results": "results",
@@ -49,6 +56,7 @@ _HOMES = {
     "Transformer": "transformer",
     "Workload": "workload",
     "asweep": "sweeping",
+    "read_request": "gridfile",
     "run_request": "sweeping",
     "sweep": "sweeping",
 }

@@ -166,7 +166,8 @@ class Transformer:
 
         query, key, value = _rotated(heads("query")), _rotated(heads("key")), heads("value")
         mixed = constrain(jax.nn.dot_product_attention(query, key, value, is_causal=True), HEADS)
-        return mixed.reshape(rows, length, width) @ layer["out"]
+        summed: jax.Array = mixed.reshape(rows, length, width) @ layer["out"]
+        return summed
 
     def matmul_flops(self, batch: int) -> float:
         """6 T (12 D^2 L + V D) for the matrices and 12 T S D L for attention, over T = batch S tokens.
