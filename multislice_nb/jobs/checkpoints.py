@@ -162,7 +162,8 @@ class Checkpoints:
         import jax
         from jax.experimental import multihost_utils
 
-        if not jax.distributed.is_initialized() or not jax.config.read("jax_enable_preemption_service"):
+        config: Any = jax.config  # its options are not in its type
+        if not jax.distributed.is_initialized() or not config.jax_enable_preemption_service:
             return False
         return bool(multihost_utils.reached_preemption_sync_point(step))
 

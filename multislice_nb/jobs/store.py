@@ -208,7 +208,7 @@ def _filesystem(protocol: str) -> Any:
         import fsspec
 
         # Another machine writes here too: a listing that was kept would be wrong.
-        return fsspec.filesystem(protocol, use_listings_cache=False, skip_instance_cache=protocol == "gs")
+        return fsspec.filesystem(protocol, use_listings_cache=False)
     except ImportError as error:
         raise ConfigurationError(
             f"A store at {protocol}:// needs a library that is not installed: {error}.",

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from multislice_nb.errors import CheckpointError, ConfigurationError, InvalidRequestError
+from multislice_nb.jobs.checkpoints import Checkpoints
+from multislice_nb.jobs.data import batches
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+jnp = pytest.importorskip("jax.numpy")
+pytest.importorskip("orbax.checkpoint")
+pytest.importorskip("grain")
+
+
+def train(directory: Path, until: int, *, keep: int = 5) -> list[list[int]]:
+    """Train a sum of record numbers; says which records each step saw."""
+    data = batches(list(range(100)), batch_size=4)
+    seen = []
+    with Checkpoints(directory, every=2, keep=keep) as checkpoints:
+        state, start = checkpoints.restore({"sum": jnp.zeros(())}, data)
+        for step in range(start + 1, until + 1):
+            batch = next(data)
+            seen.append(batch.tolist())
+            state = {"sum": state["sum"] + batch.sum()}
+            checkpoints.after(step, state, data)
+    return seen
+
+
+def restored(directory: Path) -> tuple[float, int, list[int]]:
+    """The state, the step, and the records that would come next."""
+    data = batches(list(range(100)), batch_size=4)
+    with Checkpoints(directory) as checkpoints:
+        state, step = checkpoints.restore({"sum": jnp.zeros(())}, data)
+    return float(state["sum"]), step, next(data).tolist()
+
+
+def test_training_goes_on_with_the_next_batch(tmp_path: Path) -> None:
+    """State and data iterator come back together."""
+    whole = train(tmp_path / "whole", 9)
+    first = train(tmp_path / "parts", 5)
+    rest = train(tmp_path / "parts", 9)
+    assert first == whole[:5]
+    assert rest == whole[4:]  # step 4 was the last one saved
+
+
+def test_only_so_many_checkpoints_are_kept(tmp_path: Path) -> None:
+    """The oldest go."""
+    train(tmp_path, 10, keep=2)
+    assert sorted(path.name for path in (tmp_path / "steps").iterdir()) == ["10", "8"]
+
+
+def damage_truncated(step: Path) -> None:
+    largest = max((path for path in step.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-1])
+
+
+def damage_flipped(step: Path) -> None:
+    path = next(path for path in step.rglob("_METADATA") if path.is_file())
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def damage_missing(step: Path) -> None:
+    next(path for path in step.rglob("manifest.ocdbt") if path.is_file()).unlink()
+
+
+@pytest.mark.parametrize("damage", [damage_truncated, damage_flipped, damage_missing])
+def test_a_damaged_checkpoint_is_left_out_with_a_warning(tmp_path: Path, damage: Any) -> None:
+    """The one before it is taken, and the damaged one is saved anew when its step comes again."""
+    whole = train(tmp_path, 6)
+    damage(tmp_path / "steps" / "6")
+    with pytest.warns(RuntimeWarning, match="Checkpoint 6 is left out"):
+        total, step, records = restored(tmp_path)
+    assert (total, step, records) == (sum(map(sum, whole[:4])), 4, whole[4])
+    assert train(tmp_path, 6) == whole[4:]
+    assert restored(tmp_path)[1] == 6
+
+
+def test_a_half_written_checkpoint_is_not_one(tmp_path: Path) -> None:
+    """What a killed process left under a temporary name is cleared away."""
+    train(tmp_path, 4)
+    (tmp_path / "steps" / "4").rename(tmp_path / "steps" / "4.orbax-checkpoint-tmp")
+    assert restored(tmp_path)[1] == 2
+    assert sorted(path.name for path in (tmp_path / "steps").iterdir()) == ["2"]
+
+
+def test_with_nothing_whole_training_does_not_start_anew_unasked(tmp_path: Path) -> None:
+    """Weeks of work are not overwritten from step nought: it is an error that says why."""
+    train(tmp_path, 2)
+    damage_truncated(tmp_path / "steps" / "2")
+    with pytest.warns(RuntimeWarning), pytest.raises(CheckpointError, match="not as it was saved"):
+        restored(tmp_path)
+
+
+def test_another_shape_is_an_error_not_a_fresh_start(tmp_path: Path) -> None:
+    """A state that does not fit is told."""
+    train(tmp_path, 2)
+    with Checkpoints(tmp_path) as checkpoints, pytest.warns(RuntimeWarning), pytest.raises(CheckpointError):
+        checkpoints.restore({"sum": jnp.zeros(()), "more": jnp.zeros(3)})
+
+
+def test_iterators_out_of_step_refuse_another_number_of_processes(tmp_path: Path) -> None:
+    """Two different places in the data cannot be one."""
+    with Checkpoints(tmp_path) as checkpoints, pytest.raises(CheckpointError, match="2 processes"):
+        checkpoints._move(batches([1, 2], batch_size=1), {"states": [{"json": 1}, {"json": 2}]}, 7)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_global_batches_do_not_depend_on_the_number_of_processes(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """One, two and four processes together see the same records in every step."""
+    import jax
+
+    monkeypatch.setattr(jax, "process_count", lambda: count)
+    shares = []
+    for index in range(count):
+        monkeypatch.setattr(jax, "process_index", lambda index=index: index)
+        data = batches(list(range(50)), batch_size=8, seed=3)
+        shares.append([next(data).tolist() for _ in range(10)])
+    together = [sorted(sum((share[step] for share in shares), [])) for step in range(10)]
+    monkeypatch.setattr(jax, "process_count", lambda: 1)
+    monkeypatch.setattr(jax, "process_index", lambda: 0)
+    alone = batches(list(range(50)), batch_size=8, seed=3)
+    assert together == [sorted(next(alone).tolist()) for _ in range(10)]
+
+
+def test_a_batch_that_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says which sizes can."""
+    import jax
+
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    with pytest.raises(InvalidRequestError, match="Take 6 or 9"):
+        batches([1, 2, 3], batch_size=8)
+
+
+def test_outside_a_job_a_directory_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is saved to where nobody looks."""
+    monkeypatch.delenv("MULTISLICE_NB_CHECKPOINTS", raising=False)
+    with pytest.raises(ConfigurationError, match="No directory"):
+        Checkpoints()

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import pytest
+
+from multislice_nb.errors import InvalidRequestError
+from multislice_nb.jobs import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from multislice_nb.cloud import Cloud
+
+
+def job(*words: str) -> int:
+    """Run `python -m multislice_nb job …`."""
+    parser = argparse.ArgumentParser()
+    cli.add_parser(parser.add_subparsers(dest="command_"))
+    return cli.run(parser.parse_args(["job", *words]))
+
+
+def test_a_job_from_a_shell(cloud: Cloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Submit, wait, list, logs, errors and results, each a command of its own."""
+    store = ["--store", str(tmp_path / "store")]
+    command = [
+        "--",
+        "bash",
+        "-c",
+        'echo "to  be" "$WORD"; echo KeyError: x; touch $MULTISLICE_NB_RESULTS/made',
+    ]
+    size = ["--accelerator-type", "v4-8", "--requirement", "pip", "--env", "WORD=or not"]
+    assert job("submit", "shell", *store, *size, *command) == 0
+    assert job("wait", "shell", *store, "--timeout", "60s") == 0
+    capsys.readouterr()
+    assert job("logs", "shell", *store, "--ranks", "0", "--grep", "be") == 0
+    assert capsys.readouterr().out == "[1:0] to  be or not\n"
+    assert job("logs", "shell", *store, "--errors") == 0
+    assert capsys.readouterr().out == "[1:0] KeyError: x\n"
+    assert job("list", *store) == 0
+    assert "succeeded" in capsys.readouterr().out
+    assert job("results", "shell", str(tmp_path / "here"), *store) == 0
+    assert (tmp_path / "here" / "rank-00000" / "made").exists()
+
+
+def test_a_command_and_a_notebook_exclude_each_other(cloud: Cloud, tmp_path: Path) -> None:
+    """Neither is as wrong as both."""
+    with pytest.raises(InvalidRequestError, match="either a command or a notebook"):
+        job("submit", "x", "--store", str(tmp_path), "--accelerator-type", "v4-8")
+
+
+def test_ranks_are_read_as_everywhere() -> None:
+    """Single ones and ranges."""
+    assert cli._ranks("0,2-4") == [0, 2, 3, 4]
+    with pytest.raises(argparse.ArgumentTypeError):
+        cli._ranks("a")

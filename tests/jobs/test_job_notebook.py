@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+from looking_at_jobs import told
+
+from multislice_nb import jobs
+from multislice_nb.errors import InvalidRequestError
+from multislice_nb.jobs.notebook import prepared
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from multislice_nb.cloud import Cloud
+
+
+def notebook(*cells: str, tagged: str = "") -> Any:
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    if tagged:
+        made.cells.insert(0, nbformat.v4.new_code_cell(tagged, metadata={"tags": ["parameters"]}))
+    return made
+
+
+def sources(document: dict[str, Any]) -> list[str]:
+    return [cell["source"] for cell in document["cells"]][1:]  # without the one that joins the gang
+
+
+def test_cells_that_ran_on_every_worker_are_what_the_job_runs() -> None:
+    """The notebook's own side stays behind, parameters come along."""
+    interactive = notebook(
+        "%load_ext multislice_nb",
+        "%multislice create demo --accelerator-type v4-16",
+        "%%multislice --timeout 60\nimport jax\nprint(steps)",
+        "results.plot()",
+        "%%multislice",
+        tagged="steps = 3",
+    )
+    assert sources(prepared(interactive)) == ["steps = 3", "import jax\nprint(steps)", ""]
+
+
+def test_a_plain_notebook_runs_as_it_is() -> None:
+    """Without %%multislice cells every cell does, save the magics that drive slices."""
+    assert sources(prepared(notebook("%load_ext multislice_nb", "x = 1", "print(x)"))) == [
+        "x = 1",
+        "print(x)",
+    ]
+
+
+def test_a_notebook_without_work_is_refused() -> None:
+    """There would be nothing to run on the workers."""
+    with pytest.raises(InvalidRequestError, match="no cell to run"):
+        prepared(notebook("%load_ext multislice_nb", "%multislice list"))
+
+
+def test_unknown_parameters_are_refused(cloud: Cloud, tmp_path: Path) -> None:
+    """Papermill would only warn, and the run would be another one than was meant."""
+    path = tmp_path / "work.ipynb"
+    nbformat.write(notebook("print(steps)", tagged="steps: int = 3\nrate = 0.1"), path)
+    with pytest.raises(InvalidRequestError, match="no parameter stpes") as caught:
+        jobs.submit_notebook(
+            "typo",
+            path,
+            parameters={"stpes": 4},
+            accelerator_type="v4-8",
+            cloud=cloud,
+            store=tmp_path / "store",
+        )
+    assert "rate, steps" in str(caught.value)
+
+
+def test_a_notebook_runs_on_every_worker_with_its_parameters(cloud: Cloud, tmp_path: Path) -> None:
+    """Its cells form one gang; each worker's executed copy is among the results."""
+    cells = [
+        "%%multislice\nimport jax\nprint(steps, jax.process_index(), jax.device_count())",
+        "%%multislice\nfloat(jax.jit(lambda: jax.numpy.ones(3).sum())())",
+    ]
+    path = tmp_path / "work.ipynb"
+    nbformat.write(notebook(*cells, tagged="steps = 3"), path)
+    job = jobs.submit_notebook(
+        "papers",
+        path,
+        parameters={"steps": 5},
+        accelerator_type="v4-8",
+        node_count=2,
+        cloud=cloud,
+        store=tmp_path / "store",
+    )
+    assert isinstance(job, jobs.Job)
+    status = job.wait(timeout=120)
+    assert status.state == "succeeded", told(job)
+    executed = [json.loads(path.read_text()) for path in job.results(tmp_path / "results")]
+    assert len(executed) == 2
+    for rank, document in enumerate(executed):
+        outputs = [output for cell in document["cells"] for output in cell["outputs"]]
+        said = "".join(output.get("text", "") for output in outputs if output.get("name") == "stdout")
+        assert f"5 {rank} 8" in said
+        assert outputs[-1]["data"]["text/plain"] == "3.0"
