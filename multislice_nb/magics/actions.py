@@ -7,34 +7,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.errors import MagicError
-from multislice_nb.magics.following import Look, follow
+from multislice_nb.magics.actions_jobs import JobActions
+from multislice_nb.magics.actions_planning import PlanningActions
+from multislice_nb.magics.actions_workers import WorkerActions
 from multislice_nb.magics.views import Description, Note, Status, lasted, timeline_text
-from multislice_nb.widgets.session import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from multislice_nb.cloud import Cloud, QueuedResource, QueuedResources, QueuedResourceStatus
-    from multislice_nb.cluster import Cluster
-    from multislice_nb.experiments import Results, SweepProgress
-    from multislice_nb.magics.live import Line
-    from multislice_nb.plotting import Chart
 
 __all__ = ["Actions"]
 
 
-class Actions:
-    """The subcommands.
+_OURS = {"ttl", "idle_limit", "zones", "capacities", "capacity_timeout", "recreate"}
+"""Flags of create that are not the request's own."""
 
-    Args:
-        line: Makes the output that a long call updates.
-        variables: The user's namespace, for results by name.
-    """
 
-    def __init__(self, line: Callable[[], Line], variables: Mapping[str, Any]) -> None:
-        self.session = current()
-        self._line = line
-        self._variables = variables
+class Actions(WorkerActions, PlanningActions, JobActions):
+    """All subcommands; those about slices are here."""
 
     def connect(
         self,
@@ -57,6 +48,7 @@ class Actions:
         wait: bool = False,
         no_wait: bool = False,  # noqa: ARG002 - gcloud's --async says what happens anyway
         dry_run: bool = False,
+        in_order: bool = False,
         **fields: Any,
     ) -> QueuedResource | Note:
         """`create`."""
@@ -68,10 +60,10 @@ class Actions:
             texts = {key: _text_of(key, file) for key, file in files.items()}
             fields["metadata"] = {**fields.get("metadata", {}), **texts}
         if dry_run:
-            request = cloud.request(
-                name, **{key: fields[key] for key in fields if key not in {"ttl", "idle_limit"}}
-            )
+            request = cloud.request(name, **{key: fields[key] for key in fields if key not in _OURS})
             return Note(f"{request}\n{request.to_gcloud()}")
+        if in_order:
+            fields["race"] = False
         made = cloud.create(name, **fields)
         self.session.know(name)
         return self._awaited(made) if wait else made
@@ -101,130 +93,16 @@ class Actions:
             line.end(timeline_text(queued_resource.timeline()) if line.watched else "")
         return queued_resource
 
-    def attach(self, name: str, zone: str | None = None, deadline: float | None = None) -> Cluster:
-        """`attach`."""
-        from multislice_nb.cluster.attaching import aattach
-
-        queued_resource = self.session.get(name, zone)
-        limits = {} if deadline is None else {"deadline": deadline}
-        line = self._line()
-        seconds = [0.0]
-
-        def show(look: Look[Cluster]) -> None:
-            seconds[:] = [look.seconds]
-            step = look.step or f"Attaching to {name}"
-            line.show(f"{step} · {lasted(look.seconds)}", step=step)
-
-        cluster = follow(lambda report: aattach(queued_resource, report=report, **limits), show)
-        line.end(f"Attached in {lasted(seconds[0])}")
-        self.session.use(cluster)
-        return cluster
-
     def status(self) -> Status:
         """`status`."""
         cloud = self.session.cloud
         return Status(cloud, self.session.list() if cloud else None, self.session.clusters())
-
-    def use(self, name: str) -> Cluster:
-        """`use`."""
-        cluster = self.session.cluster(name)
-        self.session.use(cluster)
-        return cluster
-
-    def sweep(
-        self,
-        *,
-        strategies: Sequence[str],
-        batch_sizes: Sequence[int],
-        cluster: str | None = None,
-        **options: Any,
-    ) -> Results:
-        """`sweep`."""
-        from multislice_nb.experiments import sweep
-
-        line = self._line()
-
-        def progress(look: SweepProgress) -> None:
-            line.show(str(look), step=str(look) if look.last else None)
-
-        gang = self.session.cluster(cluster)
-        self.session.results = sweep(strategies, batch_sizes, cluster=gang, progress=progress, **options)
-        line.end(f"{len(self.session.results)} measurements in {self.session.results.path}")
-        return self.session.results
-
-    def plot(
-        self,
-        figure: str,
-        results: str | None = None,
-        *,
-        generation: tuple[str, ...] | None = None,
-        slices: tuple[int, ...] | None = None,
-        exact: bool = False,
-        theme: str = "light",
-    ) -> Chart:
-        """`plot`."""
-        from multislice_nb import plotting
-
-        if figure == "tflops":
-            return self._results(results).plot_tflops(theme=theme)  # type: ignore[return-value]
-        options: dict[str, Any] = {"theme": theme, "exact": exact}
-        if slices:
-            options["slices"] = slices
-        if results is not None:
-            return self._results(results).plot_intensity(generation=generation, **options)  # type: ignore[return-value]
-        return plotting.plot_intensity(generation or "v4", **options)
-
-    def _results(self, name: str | None) -> Results:
-        from multislice_nb.experiments import Results
-
-        if name is None:
-            if self.session.results is None:
-                raise MagicError(
-                    "There was no sweep in this notebook.",
-                    fix="Name a variable with results, or a results file.",
-                )
-            return self.session.results
-        found = self._variables.get(name)
-        if isinstance(found, Results):
-            return found
-        if found is not None and not Path(name).exists():
-            raise MagicError(
-                f"{name} is a {type(found).__name__}, not results of a sweep.",
-                fix="Give what ms.sweep returned.",
-            )
-        return Results.load(name)
 
     def reset(self, name: str, zone: str | None = None) -> QueuedResource:
         """`reset`."""
         queued_resource = self.session.get(name, zone)
         self._follow(f"Resetting {name}", lambda _: queued_resource.areset())
         return queued_resource
-
-    def restart(self, name: str | None = None) -> Cluster:
-        """`restart`."""
-        cluster = self.session.cluster(name)
-        self._follow(f"Starting a new gang on {cluster.name}", lambda _: cluster.arestart())
-        return cluster
-
-    def interrupt(self, name: str | None = None) -> Note:
-        """`interrupt`."""
-        cluster = self.session.cluster(name)
-        cluster.interrupt()
-        return Note(f"Interrupted {len(cluster.alive)} workers of {cluster.name}.")
-
-    def detach(self, name: str | None = None, *, shutdown: bool = False) -> Note:
-        """`detach`."""
-        cluster = self.session.cluster(name)
-        if shutdown:
-            cluster.shutdown()
-            return Note(
-                f"{cluster.name}: the engines on {len(cluster.workers)} workers were ended; the slices stay."
-            )
-        cluster.detach()
-        return Note(
-            f"{cluster.name} is detached; its engines and their variables stay. "
-            f"Again: %multislice attach {cluster.name}"
-        )
 
     def delete(
         self,
@@ -247,6 +125,22 @@ class Actions:
         self.session.forget(one.name for one in found)
         return Note("\n".join(_farewell(one, waited=not no_wait) for one in found))
 
+    def recreate(self, name: str, zone: str | None = None) -> QueuedResource:
+        """`recreate`."""
+        queued_resource = self.session.get(name, zone)
+        self._let_go([queued_resource])
+        self._follow(f"Recreating {name}", lambda _: queued_resource.arecreate())
+        return queued_resource
+
+    def reclaim(self, zone: str = "-", *, delete: Sequence[str] = ()) -> Any:
+        """`reclaim`."""
+        found = self.session.connected().reclaim(zone)
+        if not delete:
+            return found
+        gone = found.sweep(None if tuple(delete) == ("all",) else delete)
+        self.session.forget(gone)
+        return Note(f"Deleted: {', '.join(gone)}" if gone else "Nothing was deleted.")
+
     def _let_go(self, found: Sequence[QueuedResource]) -> None:
         """Detach from what is about to be deleted, since its engines end with it."""
         attached = {cluster.name: cluster for cluster in self.session.clusters()}
@@ -265,15 +159,6 @@ class Actions:
         from multislice_nb.cloud.emulation import control
 
         return Note(control(action))
-
-    def _follow(self, doing: str, start: Callable[[Callable[[str], None]], Any]) -> None:
-        line = self._line()
-
-        def show(look: Look[None]) -> None:
-            line.show(f"{doing} · {lasted(look.seconds)}", step=doing)
-
-        follow(start, show)
-        line.end()
 
 
 def _path(queued_resource: QueuedResource, status: QueuedResourceStatus) -> str:

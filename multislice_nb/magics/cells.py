@@ -42,12 +42,13 @@ def run_cell(
     code: str,
     *,
     watched: bool,
-    ranks: tuple[int, ...] | None = None,
-    timeout: float | None = None,
     group_outputs: str = "type",
     show: bool = True,
+    **options: Any,
 ) -> CellResult:
     """Run a cell on the workers and show what it left; its failure is in the result, not raised.
+
+    Options are those of `Cluster.run`: ranks, slices, workers, timeout.
 
     Raises:
         CellInterrupted: It was interrupted, and by then on every worker.
@@ -63,7 +64,7 @@ def run_cell(
 
     try:
         with _plain_warnings():
-            result = cluster.run(code, ranks=ranks, timeout=timeout, check=False, on_update=progress)
+            result = cluster.run(code, check=False, on_update=progress, **options)
     except KeyboardInterrupt:
         if last:
             line.end(str(replace(last[0], running=())))

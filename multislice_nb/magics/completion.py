@@ -23,7 +23,7 @@ __all__ = ["Completion"]
 _LINE = re.compile(r"\s*(?:[\w.\[\]'\",\s]+=\s*)?%multislice(?P<rest>\s.*)?$", re.DOTALL)
 _CELL = re.compile(r"\s*%%multislice(?P<rest>\s.*)?$", re.DOTALL)
 _VARIABLE = re.compile(r"[${](?P<name>\w*)$")
-_LISTS = {"strategies", "generations"}
+_LISTS = {"strategies", "generations", "zones"}
 """Arguments that take several values with commas between them."""
 
 

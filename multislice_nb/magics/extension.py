@@ -64,6 +64,7 @@ def unload(shell: InteractiveShell) -> None:
     found = _shells.pop(id(shell), None)
     if found is None:
         return
+    found.magics.autocell.turn(on=False)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("multislice", None)
     shell.magics_manager.registry.pop(MultisliceMagics.__name__, None)

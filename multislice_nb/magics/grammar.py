@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, integer, integers, number, ranks, words
+from multislice_nb.magics.arguments import Argument, Subcommand, number, ranks, words
 from multislice_nb.magics.grammar_create import CREATE
+from multislice_nb.magics.grammar_jobs import JOBS
+from multislice_nb.magics.grammar_planning import PLANNING
+from multislice_nb.magics.grammar_workers import WORKERS
 
 __all__ = ["CELL", "SUBCOMMANDS", "SYNONYMS", "subcommand"]
 
@@ -39,6 +42,12 @@ CELL = Subcommand(
             help="Only these workers, as 0,2-3; a collective in the cell waits for the others",
         ),
         Argument(
+            name="slices", flags=("--slices",), convert=ranks, help="Only workers of these slices, as 0,2-3"
+        ),
+        Argument(
+            name="workers", flags=("--workers",), convert=ranks, help="Only these workers of each slice, as 0"
+        ),
+        Argument(
             name="output",
             flags=("-o", "--output"),
             metavar="NAME",
@@ -68,90 +77,6 @@ CELL = Subcommand(
     ),
     examples=("", "--ranks 0,2-3 --timeout 60", "-o result"),
     python="cluster.run(code)",
-)
-
-_SWEEP = Subcommand(
-    name="sweep",
-    summary="Measure TFLOP/s per chip for strategies and batch sizes on the attached workers.",
-    arguments=(
-        Argument(
-            name="strategies",
-            flags=("--strategies",),
-            convert=words,
-            required=True,
-            values="strategies",
-            help="Sharding strategies, as fsdp,tensor,fsdp+tensor",
-        ),
-        Argument(
-            name="batch_sizes",
-            flags=("--batch-sizes",),
-            convert=integers,
-            metavar="SIZES",
-            required=True,
-            help="Rows of the batch per JAX device, as 64,128,256",
-        ),
-        Argument(
-            name="embedding",
-            flags=("--embedding",),
-            convert=integers,
-            help="Width of the MLP; several for a grid",
-        ),
-        Argument(
-            name="layers", flags=("--layers",), convert=integers, help="Depth of the MLP; several for a grid"
-        ),
-        Argument(name="steps", flags=("--steps",), convert=integer, help="Steps timed in a round"),
-        Argument(
-            name="timeout",
-            flags=("--timeout",),
-            convert=number,
-            metavar="SECONDS",
-            help="What one configuration may take, compilation included",
-        ),
-        Argument(
-            name="path",
-            flags=("--path",),
-            metavar="FILE",
-            values="files",
-            help="Results file; one that exists is continued",
-        ),
-        Argument(
-            name="cluster", flags=("--cluster",), metavar="NAME", values="clusters", help="Attached cluster"
-        ),
-    ),
-    examples=("--strategies fsdp,tensor,fsdp+tensor --batch-sizes 64,128,256 --embedding 256",),
-    python="ms.sweep(strategies=[…], batch_sizes=[…])",
-)
-
-_PLOT = Subcommand(
-    name="plot",
-    summary="Draw TFLOP/s against batch size, or operational intensity with the hardware's thresholds.",
-    arguments=(
-        Argument(
-            name="figure",
-            metavar="FIGURE",
-            required=True,
-            choices=("tflops", "intensity"),
-            help="What to draw",
-        ),
-        Argument(
-            name="results",
-            metavar="RESULTS",
-            values="results",
-            help="A variable with results, or their file; the last sweep's if left out",
-        ),
-        Argument(
-            name="generation",
-            flags=("--generation",),
-            convert=words,
-            values="generations",
-            help="TPU generations for intensity without results, as v4,v5p",
-        ),
-        Argument(name="slices", flags=("--slices",), convert=integers, help="Numbers of slices, as 2,4"),
-        Argument(name="exact", flags=("--exact",), switch=True, help="A ring all-reduce's exact traffic"),
-        Argument(name="theme", flags=("--theme",), choices=("light", "dark"), help="Colours"),
-    ),
-    examples=("tflops", "tflops sweeps/demo.jsonl", "intensity --generation v4 --slices 2,4"),
-    python="results.plot_tflops(), ms.plot_intensity('v4', slices=[2, 4])",
 )
 
 SUBCOMMANDS: tuple[Subcommand, ...] = (
@@ -263,8 +188,6 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
         examples=("demo",),
         python="multislice_nb.cluster.attached('demo')",
     ),
-    _SWEEP,
-    _PLOT,
     Subcommand(
         name="reset",
         summary="Restart all workers of a queued resource; local files stay, variables are lost.",
@@ -330,6 +253,33 @@ SUBCOMMANDS: tuple[Subcommand, ...] = (
         python="qr.delete()",
     ),
     Subcommand(
+        name="recreate",
+        summary="Delete a queued resource with its slices, wait until it is gone, and ask for the same again.",
+        arguments=(_NAME, _ZONE),
+        examples=("demo",),
+        python="qr.recreate()",
+    ),
+    Subcommand(
+        name="reclaim",
+        summary="Find what was forgotten and holds quota; deletes what is named after --delete, nothing else.",
+        arguments=(
+            _EVERY_ZONE,
+            Argument(
+                name="delete",
+                flags=("--delete",),
+                convert=words,
+                metavar="NAMES",
+                values="queued_resources",
+                help="Delete these of the list, as a,b; all: those that are certainly of no use",
+            ),
+        ),
+        examples=("", "--delete all"),
+        python="cloud.reclaim()",
+    ),
+    *WORKERS,
+    *PLANNING,
+    *JOBS,
+    Subcommand(
         name="panel",
         summary="Open the control panel: queued resources and workers, live.",
         examples=("",),
@@ -369,6 +319,15 @@ SYNONYMS: dict[str, str] = {
     "run": "%%multislice",
     "px": "%%multislice",
     "stop": "interrupt",
+    "scp": "push",
+    "upload": "push",
+    "copy": "push",
+    "download": "pull",
+    "autopx": "autocell",
+    "advise": "recommend",
+    "advice": "recommend",
+    "gc": "reclaim",
+    "cleanup": "reclaim",
     "cancel": "interrupt",
     "kill": "restart",
     "reboot": "reset",

@@ -155,6 +155,35 @@ _WHEN = (
         metavar="DURATION",
         help="Delete it when it was not used for so long",
     ),
+    Argument(
+        name="zones",
+        flags=("--zones",),
+        convert=words,
+        values="zones",
+        help="Ask in all of these at once and keep the first that has capacity",
+        excludes="where",
+    ),
+    Argument(
+        name="capacities",
+        flags=("--capacities",),
+        convert=words,
+        help="Ask for these kinds at once: on-demand,spot,reserved",
+    ),
+    Argument(
+        name="in_order",
+        flags=("--in-order",),
+        switch=True,
+        help="With --zones or --capacities: one after the other",
+    ),
+    Argument(
+        name="capacity_timeout",
+        flags=("--capacity-timeout",),
+        metavar="DURATION",
+        help="With --zones or --capacities: how long to wait for capacity",
+    ),
+    Argument(
+        name="recreate", flags=("--recreate",), switch=True, help="Delete what has the name already, first"
+    ),
     Argument(name="wait", flags=("--wait",), switch=True, help="Wait until it is ACTIVE", excludes="wait"),
     Argument(
         name="no_wait",

@@ -9,6 +9,7 @@ from traitlets import Enum, Float
 
 from multislice_nb.magics import parser
 from multislice_nb.magics.actions import Actions
+from multislice_nb.magics.autocell import Autocell
 from multislice_nb.magics.cells import run_cell, variable_name
 from multislice_nb.magics.grammar import CELL
 from multislice_nb.magics.live import Line
@@ -40,7 +41,8 @@ class MultisliceMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._shell = shell
-        self.actions = Actions(lambda: Line(watched=self.watched), shell.user_ns)
+        self.autocell = Autocell(shell)
+        self.actions = Actions(lambda: Line(watched=self.watched), shell.user_ns, self.autocell)
 
     @property
     def watched(self) -> bool:
@@ -66,6 +68,8 @@ class MultisliceMagics(Magics):
         options = call.values
         output = variable_name(options.pop("output")) if "output" in options else None
         cluster = self.actions.session.cluster(options.pop("cluster", None))
+        if self.autocell.on:
+            print(self.autocell.banner(cluster.name, len(cluster.workers)))
         defaults = {"group_outputs": self.group_outputs, "timeout": self.timeout}
         result = run_cell(cluster, cell, watched=self.watched, show=output is None, **defaults | options)
         if output is not None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from multislice_nb.cloud import Cloud, NodeStatus, QueuedResource, QueuedResources, StateChange
+    from multislice_nb.cloud.cost import Usage
     from multislice_nb.cluster import Cluster
+    from multislice_nb.cluster.detached import Detached, DetachedStatus
 
-__all__ = ["Description", "Note", "Status", "lasted", "timeline_text"]
+__all__ = ["Commands", "Description", "Note", "Status", "Timeline", "lasted", "timeline_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,74 @@ class Description:
         rows = html_table(header, [node.row() for node in self.nodes]) if self.nodes else ""
         path = f"<p>{html.escape(timeline_text(self.timeline))}</p>" if self.timeline else ""
         return f"{self.queued_resource._repr_html_()}{path}{rows}"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When a queued resource came into each of its states, and for how long."""
+
+    name: str
+    changes: tuple[StateChange, ...]
+    usage: Usage
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        afters = [*self.changes[1:], None]
+        return [
+            (
+                change.state,
+                change.initiator,
+                f"{change.at:%Y-%m-%d %H:%M:%S %Z}",
+                lasted((after.at - change.at).total_seconds()) if after else "",
+            )
+            for change, after in zip(self.changes, afters, strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        from multislice_nb.cloud.display import text_table
+
+        table = text_table(("STATE", "BY", "SINCE", "FOR"), self._rows())
+        return "\n".join(part for part in (self.name, table, str(self.usage)) if part)
+
+    def _repr_html_(self) -> str:
+        from multislice_nb.cloud.display import html_table
+
+        table = html_table(("state", "by", "since", "for"), self._rows(), caption=self.name)
+        return f"{table}<p>{html.escape(str(self.usage))}</p>"
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Detached shell commands, each with how it stands."""
+
+    commands: tuple[tuple[Detached, DetachedStatus], ...]
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                one.id,
+                one.name,
+                f"{one.started:%Y-%m-%d %H:%M:%S %Z}" if one.started else "",
+                str(status).removeprefix(f"{one.name}: "),
+            )
+            for one, status in self.commands
+        ]
+
+    def __len__(self) -> int:
+        return len(self.commands)
+
+    def __repr__(self) -> str:
+        from multislice_nb.cloud.display import text_table
+
+        if not self.commands:
+            return "No detached commands."
+        return text_table(("ID", "NAME", "STARTED", "STATE"), self._rows())
+
+    def _repr_html_(self) -> str:
+        from multislice_nb.cloud.display import html_table
+
+        if not self.commands:
+            return "<p>No detached commands.</p>"
+        return html_table(("id", "name", "started", "state"), self._rows())
 
 
 def _first_line(cloud: Cloud) -> str:

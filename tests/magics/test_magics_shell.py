@@ -8,6 +8,7 @@ from multislice_nb import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from typing import TypeAlias
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -140,3 +141,49 @@ def test_progress_is_a_line_for_each_state(
     assert lines == ["single WAITING_FOR_RESOURCES", "single PROVISIONING", "single ACTIVE"]
     farewell = repr(run("%multislice delete $single.name"))
     assert farewell.startswith("single deleted · 1 workers, 4 chips released")
+
+
+def test_files_travel_both_ways(attached: str, run: Run, shell: InteractiveShell, tmp_path: Path) -> None:
+    """What is pushed is on every worker, and what is pulled comes into a folder for each."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "there.txt").write_text("came along")
+    run(f"%multislice push {tmp_path / 'code'}")
+    run("%%multislice -o read\nfrom pathlib import Path\n(Path.home() / 'code' / 'there.txt').read_text()")
+    assert shell.user_ns["read"].values == ["came along"] * 4
+    run(f"%multislice pull code/there.txt {tmp_path / 'back'} --ranks 1,2")
+    assert len(list((tmp_path / "back").glob("*/**/there.txt"))) == 2
+
+
+def test_autocell_sends_every_cell_until_it_is_off(
+    attached: str, run: Run, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While it is on, cells run on the workers under a banner, cells with % stay here, and off ends it."""
+    assert "AUTOCELL" in repr(run("%multislice autocell on"))
+    capsys.readouterr()
+    try:
+        run("where = 'there'\nprint('said', where)")
+        shown = capsys.readouterr().out
+        assert shown.startswith("▶ AUTOCELL: on 4 workers of pair")
+        assert "[all 4] said there" in shown
+        assert "where" not in shell.user_ns
+    finally:
+        run("%multislice autocell off")
+    run("where = 'here'")
+    assert shell.user_ns["where"] == "here"
+
+
+def test_slices_can_be_chosen(attached: str, run: Run, shell: InteractiveShell) -> None:
+    """`--slices` and `--workers` name workers by where they are."""
+    run("%%multislice --slices 1 --workers 0 -o one\nimport jax\njax.process_index()")
+    assert shell.user_ns["one"].values == [2]
+
+
+def test_advice_and_housekeeping_come_as_objects(attached: str, run: Run) -> None:
+    """recommend, reclaim and jobs return objects with text forms, and reclaim deletes nothing unasked."""
+    advice = run(
+        "%multislice recommend --accelerator-type v4-128 --slices 2 --parameters 8e9 --tokens-per-slice 350000"
+    )
+    assert "FLOPs" in str(advice)
+    assert "pair" not in run("%multislice reclaim").names
+    assert str(run("%multislice jobs")) == "No jobs."
+    assert "pair" in run("%multislice list").names

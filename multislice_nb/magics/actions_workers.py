@@ -1,0 +1,128 @@
+"""The subcommands about workers: attach, files, and the life of a gang."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.magics.base import Base
+from multislice_nb.magics.following import Look, follow
+from multislice_nb.magics.views import Note, lasted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from multislice_nb.cluster import Cluster
+
+__all__ = ["WorkerActions"]
+
+
+class WorkerActions(Base):
+    """Each method is a subcommand."""
+
+    def attach(self, name: str, zone: str | None = None, deadline: float | None = None) -> Cluster:
+        """`attach`."""
+        from multislice_nb.cluster.attaching import aattach
+
+        queued_resource = self.session.get(name, zone)
+        limits = {} if deadline is None else {"deadline": deadline}
+        line = self._line()
+        seconds = [0.0]
+
+        def show(look: Look[Cluster]) -> None:
+            seconds[:] = [look.seconds]
+            step = look.step or f"Attaching to {name}"
+            line.show(f"{step} · {lasted(look.seconds)}", step=step)
+
+        cluster = follow(lambda report: aattach(queued_resource, report=report, **limits), show)
+        line.end(f"Attached in {lasted(seconds[0])}")
+        self.session.use(cluster)
+        return cluster
+
+    def use(self, name: str) -> Cluster:
+        """`use`."""
+        cluster = self.session.cluster(name)
+        self.session.use(cluster)
+        return cluster
+
+    def restart(self, name: str | None = None) -> Cluster:
+        """`restart`."""
+        cluster = self.session.cluster(name)
+        self._follow(f"Starting a new gang on {cluster.name}", lambda _: cluster.arestart())
+        return cluster
+
+    def interrupt(self, name: str | None = None) -> Note:
+        """`interrupt`."""
+        cluster = self.session.cluster(name)
+        cluster.interrupt()
+        return Note(f"Interrupted {len(cluster.alive)} workers of {cluster.name}.")
+
+    def detach(self, name: str | None = None, *, shutdown: bool = False) -> Note:
+        """`detach`."""
+        cluster = self.session.cluster(name)
+        if shutdown:
+            cluster.shutdown()
+            return Note(
+                f"{cluster.name}: the engines on {len(cluster.workers)} workers were ended; the slices stay."
+            )
+        cluster.detach()
+        return Note(
+            f"{cluster.name} is detached; its engines and their variables stay. "
+            f"Again: %multislice attach {cluster.name}"
+        )
+
+    def collect(self, name: str | None = None) -> Any:
+        """`collect`."""
+        cluster = self.session.cluster(name)
+        line = self._line()
+        result = cluster.collect(check=False, on_update=lambda look: line.show(str(look)))
+        line.end("" if result.ok else str(result))
+        result.raise_for_error()
+        return result
+
+    def push(
+        self,
+        source: str,
+        destination: str | None = None,
+        *,
+        ranks: Sequence[int] | None = None,
+        delete: bool = False,
+        no_gitignore: bool = False,
+        cluster: str | None = None,
+    ) -> Any:
+        """`push`."""
+        line = self._line()
+        done = self.session.cluster(cluster).files.push(
+            source,
+            destination,
+            ranks=ranks,
+            delete=delete,
+            gitignore=not no_gitignore,
+            on_update=lambda look: line.show(str(look), step=f"Pushing {source}"),
+        )
+        line.end()
+        return done
+
+    def pull(
+        self,
+        source: str,
+        folder: str = ".",
+        *,
+        ranks: Sequence[int] | None = None,
+        cluster: str | None = None,
+    ) -> Any:
+        """`pull`."""
+        line = self._line()
+        done = self.session.cluster(cluster).files.pull(
+            source, folder, ranks=ranks, on_update=lambda look: line.show(str(look), step=f"Pulling {source}")
+        )
+        line.end()
+        return done
+
+    def autocell(self, state: str) -> Note:
+        """`autocell`."""
+        if state == "off":
+            self._autocell.turn(on=False)
+            return Note("Cells run here again.")
+        cluster = self.session.cluster()
+        self._autocell.turn(on=True)
+        return Note(self._autocell.banner(cluster.name, len(cluster.workers)))

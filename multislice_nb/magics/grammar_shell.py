@@ -1,0 +1,142 @@
+"""The table's part about the workers' shells: commands, what they left running, packages."""
+
+from __future__ import annotations
+
+from multislice_nb.magics.arguments import Argument, Subcommand, integer, number, pairs, ranks
+
+__all__ = ["RANKS", "REACHED", "SHELL"]
+
+REACHED = Argument(
+    name="cluster",
+    flags=("--cluster",),
+    metavar="NAME",
+    values="queued_resources",
+    help="Another than the current one; need not be attached",
+)
+RANKS = Argument(
+    name="ranks", flags=("--ranks", "--targets", "-t"), convert=ranks, help="Only these workers, as 0,2-3"
+)
+_COMMAND = Argument(
+    name="name", metavar="NAME", required=True, help="Id or name of a command that `sh --detach` started"
+)
+
+_SH = Subcommand(
+    name="sh",
+    summary="Run a shell command on every worker at once; as %%multislice sh, the cell is a script.",
+    arguments=(
+        RANKS,
+        Argument(name="slices", flags=("--slices",), convert=ranks, help="Only workers of these slices"),
+        Argument(name="workers", flags=("--workers",), convert=ranks, help="Only these workers of each slice"),
+        Argument(
+            name="timeout",
+            flags=("--timeout",),
+            convert=number,
+            metavar="SECONDS",
+            help="Stop it everywhere after so long",
+        ),
+        Argument(
+            name="grace",
+            flags=("--grace",),
+            convert=number,
+            metavar="SECONDS",
+            help="What it gets elsewhere once it has failed on one worker",
+        ),
+        Argument(name="cwd", flags=("--cwd",), metavar="FOLDER", help="Where it runs, below the home folder"),
+        Argument(
+            name="environment",
+            flags=("--env",),
+            convert=pairs,
+            metavar="KEY=VALUE,…",
+            help="Variables for this command",
+        ),
+        Argument(
+            name="distributed",
+            flags=("--distributed",),
+            switch=True,
+            help="With what jax.distributed.initialize() needs; detached commands have it anyway",
+        ),
+        Argument(
+            name="output_directory",
+            flags=("--output-directory",),
+            metavar="FOLDER",
+            values="files",
+            help="Write what each worker printed to a file here too",
+        ),
+        Argument(
+            name="detach",
+            flags=("--detach", "-d"),
+            switch=True,
+            help="Start it and go on; it outlives this notebook",
+        ),
+        Argument(name="name", flags=("--name",), help="With --detach: what it is called"),
+        Argument(
+            name="folder",
+            flags=("--folder",),
+            values="files",
+            help="With --detach: a folder from here that it runs in a copy of",
+        ),
+        Argument(
+            name="output",
+            flags=("-o", "--output"),
+            metavar="NAME",
+            values="variables",
+            help="Keep the result in this variable, and do not show it",
+        ),
+        REACHED,
+        Argument(
+            name="command",
+            metavar="COMMAND",
+            rest=True,
+            help="All that follows the flags, for bash; our flags come before it",
+        ),
+    ),
+    body=Argument(name="command", help="A script for bash, in which nothing is replaced here"),
+    examples=("hostname", "--ranks 0 --timeout 60 ls -la", "--detach --name train python3 train.py"),
+    python="cluster.shell.run('hostname'), cluster.shell.start('python3 train.py')",
+)
+
+SHELL = (
+    _SH,
+    Subcommand(
+        name="ps",
+        summary="List detached shell commands and how they stand; those of earlier notebooks too.",
+        arguments=(REACHED,),
+        examples=("",),
+        python="cluster.shell.detached()",
+    ),
+    Subcommand(
+        name="logs",
+        summary="Show what a detached shell command has printed.",
+        arguments=(
+            _COMMAND,
+            Argument(name="follow", flags=("--follow", "-f"), switch=True, help="Go on until it has ended"),
+            Argument(
+                name="tail",
+                flags=("--tail",),
+                convert=integer,
+                metavar="BYTES",
+                help="The last of each stream; 0 for all",
+            ),
+            REACHED,
+        ),
+        examples=("train", "train --follow"),
+        python="cluster.shell.find('train').output()",
+    ),
+    Subcommand(
+        name="stop",
+        summary="End a detached shell command on all workers, with all that it started.",
+        arguments=(
+            _COMMAND,
+            Argument(
+                name="grace",
+                flags=("--grace",),
+                convert=number,
+                metavar="SECONDS",
+                help="Between asking it to end and killing it",
+            ),
+            REACHED,
+        ),
+        examples=("train",),
+        python="cluster.shell.find('train').stop()",
+    ),
+)
