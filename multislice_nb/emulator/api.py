@@ -10,14 +10,13 @@ import json
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.emulator import names, zones
+from multislice_nb.emulator import catalog, names, zones
 from multislice_nb.emulator.requests import require_location
 from multislice_nb.emulator.rpc import ApiError, Json, failed_precondition, invalid, not_found
 from multislice_nb.emulator.schema import fit, operation_document
-from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from multislice_nb.emulator.engine import Engine
     from multislice_nb.emulator.model import NodeRecord, Operation
@@ -198,20 +197,22 @@ class Api:
     async def ListAcceleratorTypes(self, request: Json, version: str) -> Json:  # noqa: N802
         """The accelerator types of a zone."""
         return self._list(
-            request, version, "acceleratorTypes", "AcceleratorType", _accelerator_types(request)
+            request, version, "acceleratorTypes", "AcceleratorType", catalog.accelerator_types(request)
         )
 
     async def GetAcceleratorType(self, request: Json, version: str) -> Json:  # noqa: N802, ARG002
         """One accelerator type of a zone."""
-        return _offered(request, "acceleratorTypes", _accelerator_types)
+        return catalog.offered(request, "acceleratorTypes", catalog.accelerator_types)
 
     async def ListRuntimeVersions(self, request: Json, version: str) -> Json:  # noqa: N802
         """The runtime versions of a zone."""
-        return self._list(request, version, "runtimeVersions", "RuntimeVersion", _runtime_versions(request))
+        return self._list(
+            request, version, "runtimeVersions", "RuntimeVersion", catalog.runtime_versions(request)
+        )
 
     async def GetRuntimeVersion(self, request: Json, version: str) -> Json:  # noqa: N802, ARG002
         """One runtime version of a zone."""
-        return _offered(request, "runtimeVersions", _runtime_versions)
+        return catalog.offered(request, "runtimeVersions", catalog.runtime_versions)
 
     async def ListReservations(self, request: Json, version: str) -> Json:  # noqa: N802
         """The reservations of a project."""
@@ -230,7 +231,10 @@ class Api:
         """The zones with TPUs."""
         project = names.parse_project(request.get("name", ""))
         scope = {"parent": f"projects/{project}/locations/-", **request}
-        found = {_location(project, zone)["name"]: _location(project, zone) for zone in zones.all_zones()}
+        found = {
+            catalog.location(project, zone)["name"]: catalog.location(project, zone)
+            for zone in zones.all_zones()
+        }
         return self._list(scope, version, "locations", "Location", found)
 
     async def GetLocation(self, request: Json, version: str) -> Json:  # noqa: N802, ARG002
@@ -238,7 +242,7 @@ class Api:
         parent = names.parse_parent(request.get("name", ""), "name")
         if parent.location not in zones.all_zones():
             raise not_found(parent.name)
-        return _location(parent.project, parent.location)
+        return catalog.location(parent.project, parent.location)
 
     # Operations
 
@@ -358,49 +362,3 @@ def _workers(node: NodeRecord, asked: Iterable[str]) -> list[int]:
             raise invalid("worker_ids", f"{text!r} is not a worker of {node.name}; it has 0 to {last}.")
         workers.append(int(text))
     return workers
-
-
-def _listed_zones(request: Json) -> tuple[names.Parent, list[str]]:
-    parent = names.parse_parent(request.get("parent", ""))
-    known = zones.all_zones()
-    return parent, [zone for zone in known if parent.location in {"-", zone}]
-
-
-def _accelerator_types(request: Json) -> dict[str, Json]:
-    parent, chosen = _listed_zones(request)
-    found = {}
-    for zone in chosen:
-        for name in zones.available_accelerator_types(zone):
-            full = names.Parent(parent.project, zone).child("acceleratorTypes", name)
-            accelerator = AcceleratorType.parse(name)
-            config = {"type": accelerator.generation.api_type, "topology": accelerator.topology}
-            found[full] = {"name": full, "type": name, "acceleratorConfigs": [config]}
-    return found
-
-
-def _runtime_versions(request: Json) -> dict[str, Json]:
-    parent, chosen = _listed_zones(request)
-    found = {}
-    for zone in chosen:
-        for version in zones.available_runtime_versions(zone):
-            full = names.Parent(parent.project, zone).child("runtimeVersions", version)
-            found[full] = {"name": full, "version": version}
-    return found
-
-
-def _offered(request: Json, collection: str, offer: Callable[[Json], dict[str, Json]]) -> Json:
-    name = request.get("name", "")
-    parent, _ = names.parse_name(name, collection)
-    found = offer({"parent": parent.name}).get(name)
-    if found is None:
-        raise not_found(name)
-    return found
-
-
-def _location(project: str, zone: str) -> Json:
-    return {
-        "name": f"projects/{project}/locations/{zone}",
-        "locationId": zone,
-        "displayName": zone,
-        "labels": {"cloud.googleapis.com/region": zone.rsplit("-", 1)[0]},
-    }

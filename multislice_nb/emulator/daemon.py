@@ -40,13 +40,21 @@ def ensure_running(*, owner_pid: int | None = None, deadline: float = 20.0) -> E
     """
     home = private_folder(emulator_home())
     limit = time.monotonic() + deadline
-    address = _living(home)
-    if address is None:
-        with _lock(home, limit):
-            address = _living(home) or _start(home, limit)
-    if owner_pid is not None:
-        call(address, "POST", "/emulator/v1/owners", {"pid": owner_pid})
-    return address
+    while True:
+        address = _living(home)
+        if address is None:
+            with _lock(home, limit):
+                address = _living(home) or _start(home, limit)
+        if owner_pid is None:
+            return address
+        try:
+            call(address, "POST", "/emulator/v1/owners", {"pid": owner_pid})
+        except EmulatorError:
+            # It may have idled out just now; one that lives on has refused for a reason.
+            if _living(home) is not None or time.monotonic() > limit:
+                raise
+        else:
+            return address
 
 
 def stop() -> bool:

@@ -121,6 +121,7 @@ async def _run(home: Path, emulator_id: str, scratch: Path) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, admin.ending.set)
+    admin.active()  # making keys was not idleness
     address.write()
     log.info("answering on %s", address.target)
     try:

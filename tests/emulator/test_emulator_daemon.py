@@ -74,7 +74,7 @@ def test_a_failed_start_shows_the_log(own_home: Path, monkeypatch: pytest.Monkey
 
 def test_an_unused_daemon_ends_itself(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an owner and without a call it ends after its idle time, and takes its address file along."""
-    monkeypatch.setenv("MULTISLICE_NB_EMULATOR_IDLE", "0.2")
+    monkeypatch.setenv("MULTISLICE_NB_EMULATOR_IDLE", "1")
     address = daemon.ensure_running()
     psutil.wait_procs([p for p in (_process(address.pid), _process(address.reaper_pid)) if p], timeout=20)
     assert not address_file(own_home).exists()
@@ -85,7 +85,7 @@ def test_an_owner_keeps_it_alive_until_the_owner_is_killed(
     own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The daemon notices that the kernel that owned it was killed, and ends."""
-    monkeypatch.setenv("MULTISLICE_NB_EMULATOR_IDLE", "0.2")
+    monkeypatch.setenv("MULTISLICE_NB_EMULATOR_IDLE", "1")
     code = (
         "import os, time; from multislice_nb.emulator import daemon;"
         "print(daemon.ensure_running(owner_pid=os.getpid()).pid, flush=True); time.sleep(60)"
@@ -95,7 +95,7 @@ def test_an_owner_keeps_it_alive_until_the_owner_is_killed(
     pid = int(owner.stdout.readline())
     running = psutil.Process(pid)
     with pytest.raises(psutil.TimeoutExpired):
-        running.wait(timeout=1.5)
+        running.wait(timeout=2.5)
     owner.kill()
     owner.communicate()
     running.wait(timeout=20)

@@ -20,7 +20,6 @@ from hypothesis.stateful import (
 )
 
 from multislice_nb.emulator import processes
-from multislice_nb.testing import emulator
 
 if TYPE_CHECKING:
     from multislice_nb.emulator.control import EmulatorControl
@@ -180,6 +179,8 @@ class Machine(RuleBasedStateMachine):
 
 def test_random_calls_and_faults_from_several_clients() -> None:
     """See `Machine.possible` for what holds after each step, and `Machine.teardown` for what holds at the end."""
+    from multislice_nb.testing import emulator
+
     home = Path(tempfile.mkdtemp(prefix="machine-"))
     try:
         with emulator(time_factor=0.05, home=home) as control:
