@@ -10,8 +10,8 @@ from multislice_nb.errors import ExperimentError, InvalidRequestError
 from multislice_nb.experiments.results import Results
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     import pandas as pd
 

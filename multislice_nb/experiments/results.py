@@ -7,15 +7,13 @@ when, and how it ended. Figures and tables are made from the file and from nothi
 from __future__ import annotations
 
 import html
-import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from multislice_nb.errors import ExperimentError
+from multislice_nb.experiments import jsonlines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import pandas as pd
     from matplotlib.figure import Figure
@@ -62,30 +60,15 @@ class Results:
             ExperimentError: There is no such file, or it cannot be read.
         """
         results = cls(path)
-        try:
-            text = results.path.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise ExperimentError(
-                f"The results file {results.path} cannot be read: {error.strerror}.",
-                fix="Give the path of a file that a sweep has written.",
-            ) from error
-        results.problems = tuple(results._read(text))
+        rows, results.problems = jsonlines.read(results.path, "key", "status")
+        for row in rows:
+            results._keep(row)
         return results
-
-    def _read(self, text: str) -> Iterator[str]:
-        for number, line in enumerate(text.split("\n"), 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                self._keep(row)
-            except (ValueError, TypeError, KeyError):
-                yield f"Line {number} of {self.path.name} is not a row of results and is left out: {line[:60]!r}"
 
     def _keep(self, row: Row) -> None:
         # A second try goes to the end, where it was measured.
-        self._rows.pop(row["key"], None)
-        self._rows[row["key"]] = row
+        self._rows.pop(str(row["key"]), None)
+        self._rows[str(row["key"])] = row
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add a row to the file, and have it on disk before returning.
@@ -93,25 +76,8 @@ class Results:
         Raises:
             ExperimentError: The file cannot be written.
         """
-        line = json.dumps(row, allow_nan=False) + "\n"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+") as file:
-                file.write(self._missing_newline(file.fileno()) + line.encode())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise ExperimentError(
-                f"The results file {self.path} cannot be written: {error.strerror}.",
-                fix="Give another path; what was measured so far is in it.",
-            ) from error
+        jsonlines.append(self.path, row)
         self._keep(dict(row))
-
-    @staticmethod
-    def _missing_newline(descriptor: int) -> bytes:
-        """What keeps a new row apart from a line that was cut short."""
-        size = os.fstat(descriptor).st_size
-        return b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
 
     @property
     def rows(self) -> list[Row]:

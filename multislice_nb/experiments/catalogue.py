@@ -1,0 +1,127 @@
+"""The experiment notebooks: what there is, what each may be asked, and where they are.
+
+A notebook's first code cell with the tag `parameters` holds what may be asked, with defaults, as papermill has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import importlib.resources
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.errors import ExperimentError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notebook:
+    """One experiment.
+
+    Attributes:
+        path: The file.
+        title: Its first heading.
+        parameters: What may be asked: names, and their defaults as they are written.
+    """
+
+    path: Path
+    title: str
+    parameters: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """Its file name without the ending, as in `03_sharding_ici`."""
+        return self.path.stem
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Refuse what it cannot be asked.
+
+        Raises:
+            InvalidRequestError: A parameter that it does not have.
+        """
+        faults = [
+            (
+                f"{self.name} has no parameter {name}.{_near(name, self.parameters)}",
+                f"It has {', '.join(self.parameters)}.",
+            )
+            for name in given
+            if name not in self.parameters
+        ]
+        if faults:
+            raise InvalidRequestError.of_faults(self.name, faults)
+
+
+def notebooks() -> tuple[Notebook, ...]:
+    """All experiments, in order."""
+    return tuple(_read(path) for path in sorted(folder().glob("[0-9]*.ipynb")))
+
+
+def notebook(name: str | Path) -> Notebook:
+    """An experiment by its number, its name or its path.
+
+    Args:
+        name: As in `03`, `03_sharding_ici`, or the path of a notebook of your own.
+
+    Raises:
+        InvalidRequestError: There is no such notebook, or the number means several.
+    """
+    path = Path(name)
+    if path.suffix == ".ipynb" and path.exists():
+        return _read(path)
+    known = [path.stem for path in sorted(folder().glob("[0-9]*.ipynb"))]
+    wanted = path.stem.lower()
+    found = [one for one in known if one == wanted or re.split("[_-]", one)[0] == wanted]
+    if len(found) != 1:
+        raise InvalidRequestError(
+            f"There is no experiment {name}.{_near(wanted, known)}"
+            if not found
+            else f"{name} means {' and '.join(found)}.",
+            fix=f"Choose from {', '.join(known)}.",
+        )
+    return _read(folder() / f"{found[0]}.ipynb")
+
+
+@functools.cache
+def folder() -> Path:
+    """Where the notebooks are: inside the package when installed, beside it in a checkout.
+
+    Raises:
+        ExperimentError: They are in neither place.
+    """
+    package = Path(str(importlib.resources.files("multislice_nb")))
+    for place in (package / "notebooks", package.parent / "notebooks"):
+        if any(place.glob("[0-9]*.ipynb")):
+            return place
+    raise ExperimentError("The experiment notebooks are not there.", fix="Install multislice_nb again.")
+
+
+def _read(path: Path) -> Notebook:
+    import nbformat
+    import papermill
+
+    try:
+        content = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+        inferred = papermill.inspect_notebook(str(path))
+    except (OSError, ValueError, nbformat.ValidationError) as error:
+        raise InvalidRequestError(
+            f"{path} cannot be run as a notebook: {error}", fix="Save it with a Python kernel chosen."
+        ) from error
+    headings = (
+        line.lstrip("# ").strip()
+        for cell in content.cells
+        if cell.cell_type == "markdown"
+        for line in cell.source.splitlines()
+        if line.startswith("#")
+    )
+    defaults = {name: str(one["default"]) for name, one in inferred.items()}
+    return Notebook(path=path, title=next(headings, path.stem), parameters=defaults)
+
+
+def _near(word: str, known: Any) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {close[0]}?" if close else ""

@@ -1,0 +1,202 @@
+"""Run experiment notebooks with parameters: one, or one for every combination.
+
+Each run has a folder whose name follows from the notebook and the parameters, holds the executed notebook and
+whatever it wrote, and a line in the index of all runs. A run that fails is kept like any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import hashlib
+import itertools
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.errors import ExperimentError, InvalidRequestError
+from multislice_nb.experiments import jsonlines
+from multislice_nb.experiments.catalogue import Notebook, notebook
+from multislice_nb.experiments.records import recorded
+from multislice_nb.experiments.rows import commit, version
+from multislice_nb.experiments.runs import INDEX, Runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_KERNEL = "python3"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NotebookRun:
+    """What came of one run.
+
+    Attributes:
+        name: Of the experiment.
+        parameters: Those given; the others have the notebook's defaults.
+        status: `ok`, `failed` or `interrupted`.
+        notebook: The executed notebook, as far as it came.
+        seconds: How long it took.
+        results: What the notebook recorded with `record`.
+        error: What failed, and in which cell; empty if nothing did.
+    """
+
+    name: str
+    parameters: Mapping[str, Any]
+    status: str
+    notebook: Path
+    seconds: float
+    results: Mapping[str, Any]
+    error: str
+
+    def __str__(self) -> str:
+        ended = self.error or "every cell ran"
+        return f"{self.name}: {self.status} in {self.seconds:.0f} s · {ended} · {self.notebook}"
+
+
+def run(
+    name: str | Path,
+    /,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    folder: Path | str = "runs",
+    progress: bool = True,
+    check: bool = True,
+    **more: Any,
+) -> NotebookRun:
+    """Run an experiment notebook from its first cell to its last: `run("03", embedding=256)`.
+
+    Args:
+        name: As in `03`, `03_sharding_ici`, or the path of a notebook of your own.
+        parameters: Values for the notebook's parameters. One named `output` that it has and that is not given is
+            the run's own folder.
+        folder: Where this run's own folder and the index of all runs go.
+        progress: Whether to show a bar.
+        check: Whether a failure raises.
+        more: Parameters by name.
+
+    Raises:
+        InvalidRequestError: There is no such notebook or parameter. Nothing has run.
+        ExperimentError: A cell failed; names it and the notebook as far as it came.
+    """
+    source = notebook(name)
+    given = {**(parameters or {}), **more}
+    source.check(given)
+    done = _executed(source, Path(folder), given, progress=progress)
+    if check and done.status != "ok":
+        raise ExperimentError(
+            f"{done.name} failed: {done.error}",
+            fix=f"See {done.notebook}. What it had created may still be there: %multislice list.",
+        )
+    return done
+
+
+def run_matrix(
+    name: str | Path,
+    /,
+    matrix: Mapping[str, Iterable[Any]],
+    *,
+    folder: Path | str = "runs",
+    progress: bool = True,
+) -> Runs:
+    """Run an experiment notebook for every combination of parameters, one after the other.
+
+    A run that fails does not stop the others. Combinations that the index has as done are not run again, so that a
+    matrix that was stopped goes on.
+
+    Args:
+        name: As for `run`.
+        matrix: For each parameter, its values.
+        folder: As for `run`.
+        progress: Whether to show bars.
+
+    Returns:
+        The index of all runs in `folder`.
+
+    Raises:
+        InvalidRequestError: There is no such notebook or parameter, or a parameter has no values. Nothing has run.
+    """
+    source = notebook(name)
+    source.check(matrix)
+    values = {key: list(choices) for key, choices in matrix.items()}
+    empty = [key for key, choices in values.items() if not choices]
+    if empty:
+        raise InvalidRequestError(f"{empty[0]} has no values.", fix="Give at least one for each parameter.")
+    place = Path(folder)
+    finished = Runs.load(place).finished() if (place / INDEX).exists() else frozenset()
+    for combination in itertools.product(*values.values()):
+        parameters = dict(zip(values, combination, strict=True))
+        if run_name(source, parameters) not in finished:
+            _executed(source, place, parameters, progress=progress)
+    return Runs.load(place)
+
+
+def run_name(source: Notebook, parameters: Mapping[str, Any]) -> str:
+    """The folder of a run: the same for the same notebook and parameters.
+
+    Raises:
+        InvalidRequestError: A value cannot be written into a notebook.
+    """
+    try:
+        text = json.dumps(parameters, sort_keys=True)
+    except TypeError as error:
+        raise InvalidRequestError(
+            f"A parameter cannot be written into a notebook: {error}.",
+            fix="Give numbers, text, and lists and dictionaries of them.",
+        ) from error
+    return f"{source.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}" if parameters else source.name
+
+
+def _executed(source: Notebook, output: Path, parameters: dict[str, Any], *, progress: bool) -> NotebookRun:
+    """Execute a notebook and add a line to the index, whatever comes of it."""
+    name = run_name(source, parameters)
+    target = output / name / source.path.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    own = {"output": str(target.parent.resolve())} if "output" in source.parameters else {}
+    begun, clock = dt.datetime.now(dt.UTC), time.monotonic()
+    status, error = "interrupted", "Stopped by hand."
+    try:
+        status, error = _papermill(source, target, own | parameters, progress=progress)
+    finally:
+        done = NotebookRun(
+            name=source.name,
+            parameters=parameters,
+            status=status,
+            notebook=target,
+            seconds=time.monotonic() - clock,
+            results=recorded(target),
+            error=error,
+        )
+        jsonlines.append(output / INDEX, _line(name, done, begun))
+    return done
+
+
+def _papermill(
+    source: Notebook, target: Path, parameters: dict[str, Any], *, progress: bool
+) -> tuple[str, str]:
+    import papermill
+
+    try:
+        papermill.execute_notebook(
+            str(source.path.resolve()),
+            str(target.resolve()),
+            parameters=parameters,
+            kernel_name=_KERNEL,
+            progress_bar=progress,
+            cwd=str(target.parent.resolve()),
+        )
+    except papermill.PapermillExecutionError as failure:
+        return "failed", f"cell {failure.exec_count}: {failure.ename}: {failure.evalue}"
+    return "ok", ""
+
+
+def _line(run: str, done: NotebookRun, begun: dt.datetime) -> dict[str, Any]:
+    fields = dataclasses.asdict(done) | {"notebook": str(done.notebook)}
+    return {
+        "run": run,
+        **fields,
+        "date": begun.isoformat(timespec="seconds"),
+        "multislice_nb": version(),
+        "commit": commit(),
+    }
