@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from multislice_nb import errors
 from multislice_nb.cluster.inventory import ranks_text
 from multislice_nb.cluster.payload import payload
+from multislice_nb.cluster.provision import provision, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from multislice_nb.cluster.inventory import Worker
     from multislice_nb.cluster.ssh import Connections
 
 __all__ = ["HOME", "Footing", "prepare", "requirements"]
@@ -33,7 +35,13 @@ def version(name):
     try: return m.version(name)
     except m.PackageNotFoundError: return None
 lib = os.path.join(os.path.expanduser("~"), sys.argv[1])
-print(json.dumps({"executable": sys.executable, "python": list(sys.version_info[:3]), "lib": os.path.exists(lib),
+try: stamp = json.load(open(os.path.join(sys.prefix, "ready.json")))["wanted"]
+except (OSError, ValueError, KeyError): stamp = None
+made = sys.prefix == os.path.join(os.path.expanduser("~"), sys.argv[2])
+# Not through the link, which may come to lead elsewhere while an engine runs.
+executable = os.path.join(os.path.realpath(sys.prefix), "bin", "python") if made else sys.executable
+print(json.dumps({"executable": executable, "python": list(sys.version_info[:3]), "lib": os.path.exists(lib),
+                  "made": made, "stamp": stamp,
                   "versions": {name: version(name) for name in ("jax", "ipyparallel", "ipykernel")}}))
 """
 
@@ -54,23 +62,24 @@ def requirements(*, tpu: bool) -> list[str]:
     return [jax, f"ipyparallel=={versions['ipyparallel']}", f"ipykernel=={versions['ipykernel']}"]
 
 
-async def prepare(connections: Connections, ranks: Sequence[int], *, tpu: bool) -> dict[int, Footing]:
+async def prepare(connections: Connections, workers: Sequence[Worker], *, tpu: bool) -> dict[int, Footing]:
     """Make sure that every worker can start an engine.
 
     Args:
         connections: Open connections.
-        ranks: Whom to prepare.
+        workers: Whom to prepare.
         tpu: Whether the workers have TPUs, and so need libtpu.
 
     Raises:
         errors.StartError: A worker has no fitting Python and none could be made; says which and why.
     """
-    found = await _probe(connections, ranks)
-    unfit = [rank for rank, facts in found.items() if not _fits(facts)]
+    found = await _probe(connections, [worker.rank for worker in workers])
+    stamp = wanted(requirements(tpu=tpu))
+    unfit = [worker for worker in workers if not _fits(found[worker.rank], stamp)]
     if unfit:
-        await _install(connections, unfit, requirements(tpu=tpu))
-        found |= await _probe(connections, unfit)
-        still = [rank for rank in unfit if not _fits(found[rank])]
+        await provision(connections, unfit, requirements(tpu=tpu))
+        found |= await _probe(connections, [worker.rank for worker in unfit])
+        still = [worker.rank for worker in unfit if not _fits(found[worker.rank], stamp)]
         if still:
             raise errors.StartError(
                 f"After installing, {ranks_text(still)} still lack what an engine needs: {found[still[0]]['versions']}.",
@@ -81,15 +90,20 @@ async def prepare(connections: Connections, ranks: Sequence[int], *, tpu: bool) 
     return {rank: Footing(facts["executable"], library, facts["versions"]) for rank, facts in found.items()}
 
 
-def _fits(facts: Mapping[str, Any]) -> bool:
-    """A Python of 3.11 or later, with JAX, and an ipyparallel that speaks our client's protocol."""
+def _fits(facts: Mapping[str, Any], stamp: str) -> bool:
+    """A Python of 3.11 or later, with JAX, and an ipyparallel that speaks our client's protocol.
+
+    An environment of ours must be the one that this notebook would make; one that the user prepared is their own.
+    """
+    if facts["made"] and facts["stamp"] != stamp:
+        return False
     ours = importlib.metadata.version("ipyparallel").split(".")[0]
     theirs = (facts["versions"]["ipyparallel"] or "0").split(".")[0]
     return facts["python"] >= [3, 11] and facts["versions"]["jax"] is not None and ours == theirs
 
 
 async def _probe(connections: Connections, ranks: Sequence[int]) -> dict[int, dict[str, Any]]:
-    argument = shlex.quote(f"{HOME}/lib/{payload().name}")
+    argument = f"{shlex.quote(f'{HOME}/lib/{payload().name}')} {_VENV}"
     command = f'p="$HOME/{_VENV}/bin/python"; [ -x "$p" ] || p=python3; exec "$p" - {argument}'
     done = await connections.run_all(dict.fromkeys(ranks, command), stdin=_PROBE.encode(), deadline=60)
     found = {}
@@ -102,24 +116,6 @@ async def _probe(connections: Connections, ranks: Sequence[int]) -> dict[int, di
                 fix="Choose the runtime version that belongs to the accelerator type; it comes with Python 3.",
             ) from error
     return found
-
-
-async def _install(connections: Connections, ranks: Sequence[int], packages: Sequence[str]) -> None:
-    wanted = " ".join(shlex.quote(package) for package in packages)
-    script = (
-        f'set -e; cd; umask 077; mkdir -p {HOME}; export PATH="$HOME/.local/bin:$PATH"\n'
-        "command -v uv >/dev/null || python3 -m pip install --user --quiet uv\n"
-        f"rm -rf {_VENV}; uv venv --quiet --python '>=3.11' {_VENV}\n"
-        f"uv pip install --quiet --python {_VENV}/bin/python {wanted}\n"
-    )
-    done = await connections.run_all(dict.fromkeys(ranks, "bash -s"), stdin=script.encode(), deadline=900)
-    failed = {rank: end for rank, end in done.items() if end.exit_status != 0}
-    if failed:
-        end = failed[min(failed)]
-        raise errors.StartError(
-            f"Installing {', '.join(packages)} failed on {ranks_text(failed)}; {end.worker}: {end.stderr.strip()[-800:]}",
-            fix="The workers need the package index: give them external IPs or Cloud NAT, then attach again.",
-        )
 
 
 async def _ship(connections: Connections, ranks: Sequence[int], library: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb._portal import iterate, sync
 from multislice_nb.cluster import registry
+from multislice_nb.cluster.environment import Environment
 from multislice_nb.cluster.handle import CellHandle
 from multislice_nb.cluster.inventory import Targets, ranks_text, select
 from multislice_nb.cluster.journal import Journal
@@ -126,6 +127,14 @@ class Cluster:
     def shell(self) -> Shell:
         """Shell commands on the workers."""
         return self.reach.shell
+
+    @cached_property
+    def environment(self) -> Environment:
+        """What the workers are like and have: holders of the TPU, packages, variables."""
+        formation = self._formation
+        return Environment(
+            formation.connections, self.workers, self.name, call=self.call, pythons=lambda: formation.pythons
+        )
 
     # Running code
 

@@ -43,6 +43,7 @@ def main(argv: list[str]) -> None:
         return
     for name in [name for name in os.environ if name.startswith(STALE)]:
         del os.environ[name]
+    os.environ.update(_kept_variables())
     os.environ.update(spec["environment"])
     os.environ["IPYTHONDIR"] = str(folder / "ipython")
     os.environ["MULTISLICE_NB_FOLDER"] = str(folder)
@@ -50,6 +51,15 @@ def main(argv: list[str]) -> None:
         _run_controller(folder, spec)
     else:
         _run_engine(folder)
+
+
+def _kept_variables() -> dict[str, str]:
+    """What the user set for the engines and commands of this worker."""
+    try:
+        kept: dict[str, str] = json.loads((Path.home() / ".multislice_nb" / "environment.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return kept
 
 
 def _run_controller(folder: Path, spec: dict[str, Any]) -> None:

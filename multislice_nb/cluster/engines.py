@@ -233,7 +233,7 @@ class Engines:
     def _launch(self, rank: int, role: str) -> str:
         footing = self._footing[rank]
         return (
-            f'PYTHONPATH="$HOME"/{shlex.quote(footing.library)}"${{PYTHONPATH:+:$PYTHONPATH}}" '
+            f'PYTHONPATH="$HOME"/{shlex.quote(footing.library)}:"$HOME"/{HOME}/packages"${{PYTHONPATH:+:$PYTHONPATH}}" '
             f'nohup {shlex.quote(footing.python)} -m {_MODULE} "$PWD" {role} > {role}.log 2>&1 < /dev/null &'
         )
 

@@ -95,6 +95,11 @@ class Formation:
         """The processes on the workers."""
         return Engines(self.connections, self.site.workers, self._footing, self.site.name)
 
+    @property
+    def pythons(self) -> dict[int, str]:
+        """By rank, the Python that engines run in."""
+        return {rank: footing.python for rank, footing in self._footing.items()}
+
     async def form(self, *, deadline: float) -> None:
         """Connect, and find the gang that lives there or start one.
 
@@ -110,9 +115,7 @@ class Formation:
         await self.connections.open(site.workers, site.host_keys, deadline=deadline)
         try:
             self._report("preparing workers")
-            self._footing = await prepare(
-                self.connections, [worker.rank for worker in site.workers], tpu=site.tpu
-            )
+            self._footing = await prepare(self.connections, site.workers, tpu=site.tpu)
             found, some = await self.engines.find()
             if found is None or not await self._resume(found):
                 await self.start(deadline=deadline, clear=some)

@@ -16,6 +16,7 @@ from multislice_nb.config import state_home
 
 if TYPE_CHECKING:
     from multislice_nb.cloud import QueuedResource
+    from multislice_nb.cluster.environment import Environment
     from multislice_nb.cluster.files import Files
     from multislice_nb.cluster.formation import Site
     from multislice_nb.cluster.inventory import Worker
@@ -57,6 +58,13 @@ class Reach:
         from multislice_nb.cluster.shell import Shell
 
         return Shell(self.connections, self.workers, self.journal)
+
+    @cached_property
+    def environment(self) -> Environment:
+        """What the workers are like and have."""
+        from multislice_nb.cluster.environment import Environment
+
+        return Environment(self.connections, self.workers, self.site.name)
 
     def close(self) -> None:
         """Close the connections. Detached commands go on."""

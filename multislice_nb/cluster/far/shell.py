@@ -35,8 +35,13 @@ GRACE = 5.0
 def _environment(request: Request) -> dict[str, str]:
     """Ours, the user's environment file, and what this command was told, the last one counting."""
     values = dict(os.environ)
-    paths = [str(HOME / "venv" / "bin"), str(Path.home() / ".local" / "bin"), values.get("PATH", os.defpath)]
-    values["PATH"] = os.pathsep.join(path for path in paths if os.pathsep in path or Path(path).is_dir())
+    folders = [HOME / "packages" / "bin", HOME / "venv" / "bin", Path.home() / ".local" / "bin"]
+    ours = [str(folder) for folder in folders if folder.is_dir()]
+    values["PATH"] = os.pathsep.join([*ours, values.get("PATH", os.defpath)])
+    if (HOME / "packages").is_dir():
+        values["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(HOME / "packages"), values.get("PYTHONPATH")])
+        )
     with contextlib.suppress(FileNotFoundError):
         values.update(json.loads((HOME / "environment.json").read_text()))
     if request["distributed"]:
