@@ -79,7 +79,8 @@ def _submit_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag)
     parser.add_argument("--project")
     parser.add_argument("--zone")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and what runs on every worker")
+    words = "what runs on every worker: all the words after this"
+    parser.add_argument("--command", nargs=argparse.REMAINDER, default=[], dest="words", help=words)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -155,11 +156,11 @@ def _submit(arguments: argparse.Namespace) -> object:
     ):
         if getattr(arguments, name):
             options[name] = getattr(arguments, name)
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    command = arguments.words
     if bool(command) == bool(arguments.notebook):
         raise InvalidRequestError(
             "A job runs either a command or a notebook.",
-            fix="Write the command after --, or name --notebook.",
+            fix="End with --command and its words, or name --notebook.",
         )
     if arguments.notebook:
         parameters = json.loads(arguments.parameters)

@@ -22,6 +22,7 @@ def main(notebook: str, parameters: str) -> int:
             str(output),
             parameters=json.loads(parameters),
             kernel_name="python3",
+            language="python",
             log_output=True,
             progress_bar=False,
             stdout_file=sys.stdout,

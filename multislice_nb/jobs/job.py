@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ERRORS", "Job"]
 
-ERRORS = r"^Traceback \(most recent call last\)|^\S*(Error|Exception)\b.*:|\b(FATAL|Check failed)\b"
+ERRORS = r"^[\w.]*(Error|Exception)\b.*:|\b(FATAL|Check failed)\b"
 """What `errors()` looks for."""
 
 _PAUSE, _EMULATOR_PAUSE = 5.0, 0.25

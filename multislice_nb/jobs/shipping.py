@@ -25,8 +25,10 @@ PART = 4 << 20
 """Bytes of a part."""
 
 _MARKS = 2000
-_ERROR = re.compile(
-    rb"(?m)^(Traceback \(most recent call last\)|\S*(Error|Exception)\b.*:|.*\b(FATAL|Check failed)\b)"
+# What an error calls itself says more than the head of its traceback.
+_ERRORS = (
+    re.compile(rb"(?m)^[\w.]*(Error|Exception)\b.*:.*|^.*\b(FATAL|Check failed)\b.*"),
+    re.compile(rb"(?m)^Traceback \(most recent call last\).*"),
 )
 
 
@@ -118,7 +120,7 @@ class Shipper:
         with self._path.open("rb") as file:
             file.seek(start)
             text = file.read(min(end - start, PART))
-        found = _ERROR.search(text)
+        found = next(filter(None, (pattern.search(text) for pattern in _ERRORS)), None)
         if found:
             self.first_error = (now, found[0][:200].decode(errors="replace").strip())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from multislice_nb.cloud import Cloud
+    from multislice_nb.jobs import Job, JobStatus
 
 
 @pytest.fixture
@@ -59,3 +61,49 @@ def submit(cloud: Cloud, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     for job in made:
         if job._run_document():  # it was not removed
             job._delete_queued_resource(wait=True)
+
+
+class Look:
+    """Ways to look at a job."""
+
+    @staticmethod
+    def texts(job: Job, **options: Any) -> list[str]:
+        """The lines of its logs."""
+        return [line.text for line in job.logs(**options)]
+
+    @staticmethod
+    def told(job: Job) -> str:
+        """All that is known of it, for a failed assertion."""
+        lines = [str(job.status()), *map(str, list(job.logs())[-30:])]
+        base = f"jobs/{job.name}/runs/{job.run:04d}/logs"
+        own = [name for name in job.store.walk(base) if "/boot-" in name and name.endswith(".log")]
+        lines += [f"--- {name}\n{(job.store.read(f'{base}/{name}') or b'').decode()}" for name in own]
+        return "\n".join(lines)
+
+    def until(self, job: Job, condition: Callable[[JobStatus], bool], seconds: float = 60.0) -> JobStatus:
+        """Wait for a condition of its status."""
+        limit = time.monotonic() + seconds
+        while not condition(status := job.status()):
+            assert time.monotonic() < limit, self.told(job)
+            time.sleep(0.1)
+        return status
+
+    def ready(self, job: Job, attempt: int = 1) -> None:
+        """Wait until its command has said on two workers that it runs."""
+        self.until(job, lambda _: self.texts(job, attempt=attempt).count("ready") == 2)
+
+    def done(self, job: Job, state: str, seconds: float = 90.0) -> JobStatus:
+        """Wait for its end and for that of its slices."""
+        from multislice_nb.errors import NotFoundError
+
+        status = job.wait(timeout=seconds)
+        assert status.state == state, self.told(job)
+        with pytest.raises(NotFoundError):
+            job.cloud.get(job.name)
+        return status
+
+
+@pytest.fixture
+def look() -> Look:
+    """Looks at jobs."""
+    return Look()

@@ -54,11 +54,13 @@ def test_only_so_many_checkpoints_are_kept(tmp_path: Path) -> None:
 
 
 def damage_truncated(step: Path) -> None:
+    """Cut the last byte of the largest file off."""
     largest = max((path for path in step.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
     largest.write_bytes(largest.read_bytes()[:-1])
 
 
 def damage_flipped(step: Path) -> None:
+    """Turn a bit over in the metadata."""
     path = next(path for path in step.rglob("_METADATA") if path.is_file())
     content = bytearray(path.read_bytes())
     content[0] ^= 1
@@ -66,6 +68,7 @@ def damage_flipped(step: Path) -> None:
 
 
 def damage_missing(step: Path) -> None:
+    """Lose a file."""
     next(path for path in step.rglob("manifest.ocdbt") if path.is_file()).unlink()
 
 
@@ -123,7 +126,7 @@ def test_global_batches_do_not_depend_on_the_number_of_processes(
         monkeypatch.setattr(jax, "process_index", lambda index=index: index)
         data = batches(list(range(50)), batch_size=8, seed=3)
         shares.append([next(data).tolist() for _ in range(10)])
-    together = [sorted(sum((share[step] for share in shares), [])) for step in range(10)]
+    together = [sorted(record for share in shares for record in share[step]) for step in range(10)]
     monkeypatch.setattr(jax, "process_count", lambda: 1)
     monkeypatch.setattr(jax, "process_index", lambda: 0)
     alone = batches(list(range(50)), batch_size=8, seed=3)

@@ -25,12 +25,12 @@ def test_a_job_from_a_shell(cloud: Cloud, tmp_path: Path, capsys: pytest.Capture
     """Submit, wait, list, logs, errors and results, each a command of its own."""
     store = ["--store", str(tmp_path / "store")]
     command = [
-        "--",
+        "--command",
         "bash",
         "-c",
         'echo "to  be" "$WORD"; echo KeyError: x; touch $MULTISLICE_NB_RESULTS/made',
     ]
-    size = ["--accelerator-type", "v4-8", "--requirement", "pip", "--env", "WORD=or not"]
+    size = ["--accelerator-type", "v4-8", "--env", "WORD=or not"]
     assert job("submit", "shell", *store, *size, *command) == 0
     assert job("wait", "shell", *store, "--timeout", "60s") == 0
     capsys.readouterr()

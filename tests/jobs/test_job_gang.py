@@ -19,12 +19,14 @@ LIMITS = Limits(max_restarts=2, backoff=10.0, max_repairs=3)
 
 @pytest.fixture
 def gang(tmp_path: Path) -> Gang:
+    """A gang of two in its first attempt."""
     made = Gang(Store(tmp_path), SPEC)
     made.form(1, "10.0.0.1:8476", ["a", "b"])
     return made
 
 
 def failure(code: int = 1) -> dict[str, object]:
+    """A verdict."""
     return {"kind": "failure", "reason": "rank 1: exit status 1", "code": code}
 
 

@@ -25,6 +25,7 @@ SPEC = JobSpec(name="logs", command="x", accelerator_type="v4-8", node_count=2)
 
 
 def shipped(store: Store, path: Path, rank: int = 0, **options: object) -> Shipper:
+    """Ship a log of the first attempt."""
     return Shipper(path, store, layout.log_folder(rank, 1), 0.05, **options)  # type: ignore[arg-type]
 
 
@@ -99,7 +100,7 @@ def test_the_first_error_is_noticed_while_it_is_written(tmp_path: Path) -> None:
     shipper = shipped(Store(tmp_path / "store"), path)
     assert shipper.close(10.0)
     assert shipper.first_error is not None
-    assert shipper.first_error[1] == "ValueError:"
+    assert shipper.first_error[1] == "ValueError: bad shard"
     assert shipper.first_error[0] >= before
 
 

@@ -29,6 +29,7 @@ def closed(required: str = "", **properties: Any) -> dict[str, Any]:
 
 
 def every(item: Any) -> dict[str, Any]:
+    """A schema of a list that is not empty."""
     return {"type": "array", "items": item, "minItems": 1}
 
 
@@ -116,6 +117,7 @@ JOBSET = closed(
 
 
 def pod(manifest: dict[str, Any]) -> Any:
+    """What a pod is made from."""
     return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
 
 

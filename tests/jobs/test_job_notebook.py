@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
-from looking_at_jobs import told
 
 from multislice_nb import jobs
 from multislice_nb.errors import InvalidRequestError
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def notebook(*cells: str, tagged: str = "") -> Any:
+    """A notebook of code cells, with a cell of parameters before them."""
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     if tagged:
         made.cells.insert(0, nbformat.v4.new_code_cell(tagged, metadata={"tags": ["parameters"]}))
@@ -25,6 +24,7 @@ def notebook(*cells: str, tagged: str = "") -> Any:
 
 
 def sources(document: dict[str, Any]) -> list[str]:
+    """What the workers would run after they have joined the gang."""
     return [cell["source"] for cell in document["cells"]][1:]  # without the one that joins the gang
 
 
@@ -71,7 +71,7 @@ def test_unknown_parameters_are_refused(cloud: Cloud, tmp_path: Path) -> None:
     assert "rate, steps" in str(caught.value)
 
 
-def test_a_notebook_runs_on_every_worker_with_its_parameters(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_notebook_runs_on_every_worker_with_its_parameters(cloud: Cloud, tmp_path: Path, look: Any) -> None:
     """Its cells form one gang; each worker's executed copy is among the results."""
     cells = [
         "%%multislice\nimport jax\nprint(steps, jax.process_index(), jax.device_count())",
@@ -90,8 +90,8 @@ def test_a_notebook_runs_on_every_worker_with_its_parameters(cloud: Cloud, tmp_p
     )
     assert isinstance(job, jobs.Job)
     status = job.wait(timeout=120)
-    assert status.state == "succeeded", told(job)
-    executed = [json.loads(path.read_text()) for path in job.results(tmp_path / "results")]
+    assert status.state == "succeeded", look.told(job)
+    executed = [nbformat.read(path, as_version=4) for path in job.results(tmp_path / "results")]
     assert len(executed) == 2
     for rank, document in enumerate(executed):
         outputs = [output for cell in document["cells"] for output in cell["outputs"]]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def write(root: Path, **files: str) -> None:
+    """Write files whose names are spelt as identifiers."""
     for name, text in files.items():
         path = root / name.replace("__", "/").replace("_dot_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -24,6 +25,7 @@ def write(root: Path, **files: str) -> None:
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
+    """A folder with .gitignore files on two levels."""
     root = tmp_path / "code"
     write(
         root,

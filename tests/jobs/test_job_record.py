@@ -70,7 +70,7 @@ def test_the_environment_is_explicit_and_never_stale() -> None:
 
 
 def test_a_single_slice_has_no_megascale() -> None:
-    """libtpu would look for other slices."""
+    """For libtpu would look for other slices."""
     alone = replace(SPEC, node_count=1)
     machine = Machine(0, 0, "train", "p", "z", "10.0.0.1")
     made = environment(

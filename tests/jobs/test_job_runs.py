@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from looking_at_jobs import told, until
 
 from multislice_nb import jobs
-from multislice_nb.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError
+from multislice_nb.errors import AlreadyExistsError, FailedPreconditionError
 from multislice_nb.jobs.submitting import emulator_limits
 
 if TYPE_CHECKING:
@@ -28,24 +27,7 @@ if TYPE_CHECKING:
 FOR_EVER = "echo ready; exec sleep 1000"
 
 
-def texts(job: jobs.Job, **options: Any) -> list[str]:
-    return [line.text for line in job.logs(**options)]
-
-
-def done(job: jobs.Job, state: str) -> jobs.JobStatus:
-    status = job.wait(timeout=60)
-    assert status.state == state, told(job)
-    with pytest.raises(NotFoundError):
-        job.cloud.get(job.name)
-    return status
-
-
-def ready(job: jobs.Job, attempt: int = 1) -> None:
-    """Wait until the command runs on both workers."""
-    until(job, lambda _: texts(job, attempt=attempt).count("ready") == 2)
-
-
-def test_a_job_outlives_the_process_that_submitted_it(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_job_outlives_the_process_that_submitted_it(cloud: Cloud, tmp_path: Path, look: Any) -> None:
     """Its kernel is killed right after submit; another process follows its log and collects its results."""
     folder = tmp_path / "code"
     folder.mkdir()
@@ -71,7 +53,7 @@ os.kill(os.getpid(), 9)
     assert killed.returncode == -9
     job = jobs.get("alone", store=tmp_path / "store", cloud=cloud)
     lines = [json.loads(line.text) for line in job.logs(follow=True)]
-    done(job, "succeeded")
+    look.done(job, "succeeded")
     assert {line["RANK"]: line["SLICE_ID"] for line in lines} == {"0": "0", "1": "1"}
     assert {line["COORDINATOR_ADDRESS"] for line in lines} == {lines[0]["COORDINATOR_ADDRESS"]}
     assert {line["megascale"].split(":")[0] for line in lines} == {
@@ -85,94 +67,95 @@ os.kill(os.getpid(), 9)
     assert [status.name for status in jobs.list(store=tmp_path / "store", cloud=cloud)] == ["alone"]
 
 
-def test_one_failing_worker_ends_the_gang_and_is_named(submit: Submit) -> None:
+def test_one_failing_worker_ends_the_gang_and_is_named(submit: Submit, look: Any) -> None:
     """The others are ended at once, the exit status that means so is not tried again, the slices are deleted."""
-    command = "[ $MULTISLICE_NB_RANK = 1 ] && { echo 'ValueError: bad shard' >&2; exit 2; }; exec sleep 1000"
+    fails = "sleep 1; echo 'ValueError: bad shard' >&2; exit 2"
+    command = f"[ $MULTISLICE_NB_RANK = 1 ] && {{ {fails}; }}; exec sleep 1000"
     job = submit("fails", command)
-    status = done(job, "failed")
+    status = look.done(job, "failed")
     assert "rank 1 (slice 1, worker 0): exit status 2" in status.reason
     (attempt,) = status.attempts
     assert attempt.kind == "failure"
     assert attempt.first_failure is not None
     assert attempt.first_failure["rank"] == 1
-    assert attempt.first_failure["first_error"]["line"] == "ValueError:"
+    assert attempt.first_failure["first_error"]["line"] == "ValueError: bad shard"
     assert attempt.exits[0]["by_itself"] is False
     assert [(line.rank, line.text) for line in job.errors()] == [(1, "ValueError: bad shard")]
 
 
-def test_a_failure_is_restarted_and_the_setup_is_done_once(submit: Submit) -> None:
+def test_a_failure_is_restarted_and_the_setup_is_done_once(submit: Submit, look: Any) -> None:
     """The second attempt does well, on the same machines."""
     command = "echo attempt $MULTISLICE_NB_ATTEMPT $(cat ~/setup); [ $MULTISLICE_NB_ATTEMPT = 2 ]"
     job = submit("again", command, setup="echo once >> ~/setup")
-    status = done(job, "succeeded")
+    status = look.done(job, "succeeded")
     assert [attempt.kind for attempt in status.attempts] == ["failure", "success"]
-    assert set(texts(job)) == {"attempt 1 once", "attempt 2 once"}
-    assert texts(job).count("attempt 2 once") == 2
+    assert set(look.texts(job)) == {"attempt 1 once", "attempt 2 once"}
+    assert look.texts(job).count("attempt 2 once") == 2
 
 
-def test_a_killed_command_and_its_children_are_told(submit: Submit) -> None:
+def test_a_killed_command_and_its_children_are_told(submit: Submit, look: Any) -> None:
     """A command that is killed as the kernel does when memory runs out is a failure that says so."""
     limits = replace(emulator_limits(), max_restarts=0)
     job = submit("killed", "[ $MULTISLICE_NB_RANK = 0 ] && kill -9 $$; exec sleep 1000", limits=limits)
-    status = done(job, "failed")
+    status = look.done(job, "failed")
     assert "rank 0 (slice 0, worker 0): killed by SIGKILL" in status.reason
 
 
 def test_a_preempted_slice_is_waited_for_also_while_there_is_no_capacity(
-    submit: Submit, fault: Fault
+    submit: Submit, fault: Fault, look: Any
 ) -> None:
     """The loss counts as a repair; when capacity is back the job goes on by itself."""
     job = submit("spot", "echo ready; [ $MULTISLICE_NB_ATTEMPT = 2 ] || exec sleep 1000", spot=True)
-    ready(job)
+    look.ready(job)
     fault("stock-out", generation="v4")
     fault("preempt", node="spot-1")
-    until(job, lambda status: status.state == "repairing")
+    look.until(job, lambda status: status.state == "repairing")
     fault("capacity", generation="v4")
-    status = done(job, "succeeded")
+    status = look.done(job, "succeeded")
     assert [attempt.kind for attempt in status.attempts] == ["repair", "success"]
 
 
-def test_a_hanging_worker_makes_all_be_reset(submit: Submit, fault: Fault) -> None:
+def test_a_hanging_worker_makes_all_be_reset(submit: Submit, fault: Fault, look: Any) -> None:
     """A worker of a READY slice that is silent is brought back by a reset, asked for by another worker."""
     limits = replace(emulator_limits(), heartbeat=0.3, lost_after=2.0, boot_timeout=2.0)
     command = "echo ready; [ $MULTISLICE_NB_ATTEMPT = 2 ] || exec sleep 1000"
     job = submit("hangs", command, limits=limits)
-    ready(job)
+    look.ready(job)
     fault("hang", node="hangs-0")
-    status = done(job, "succeeded")
+    status = look.done(job, "succeeded")
     assert "rank 0 (slice 0, worker 0) gave no sign of life" in status.attempts[0].reason
     assert status.attempts[0].kind == "repair"
 
 
-def test_cancelling_deletes_even_when_the_leader_hangs(submit: Submit, fault: Fault) -> None:
+def test_cancelling_deletes_even_when_the_leader_hangs(submit: Submit, fault: Fault, look: Any) -> None:
     """Any worker deletes the queued resource, and the output so far is kept."""
     limits = replace(emulator_limits(), heartbeat=0.3, lost_after=2.0)
     job = submit("cancels", FOR_EVER, limits=limits)
-    ready(job)
+    look.ready(job)
     fault("hang", node="cancels-0")
     job.cancel(reason="enough")
-    status = done(job, "cancelled")
+    status = look.done(job, "cancelled")
     assert status.reason == "enough"
-    assert "ready" in texts(job)
+    assert "ready" in look.texts(job)
 
 
-def test_the_time_limit_ends_everything(submit: Submit) -> None:
+def test_the_time_limit_ends_everything(submit: Submit, look: Any) -> None:
     """What does not end by itself is ended, and deleted."""
     job = submit("late", FOR_EVER, limits=replace(emulator_limits(), time_limit=4.0))
-    status = done(job, "timed out")
+    status = look.done(job, "timed out")
     assert "time limit of 4 s" in status.reason
 
 
-def test_silence_is_a_failure_with_stacks(submit: Submit) -> None:
+def test_silence_is_a_failure_with_stacks(submit: Submit, look: Any) -> None:
     """When no worker prints anything any more the command is ended, and Python tells where it was."""
     limits = replace(emulator_limits(), stall_timeout=1.0, max_restarts=0)
     job = submit("stalls", "exec python3 -c 'import time; time.sleep(1000)'", limits=limits)
-    status = done(job, "failed")
+    status = look.done(job, "failed")
     assert "no worker has printed anything for 1 s" in status.reason
-    assert any("Fatal Python error: Aborted" in text for text in texts(job))
+    assert any("Fatal Python error: Aborted" in text for text in look.texts(job))
 
 
-def test_submitting_twice_gives_the_same_job_and_retry_a_new_run(submit: Submit) -> None:
+def test_submitting_twice_gives_the_same_job_and_retry_a_new_run(submit: Submit, look: Any) -> None:
     """The name makes it idempotent; another job of that name is refused; retry needs an end."""
     job = submit("twice", "exit 2")
     assert submit("twice", "exit 2").name == job.name
@@ -180,7 +163,7 @@ def test_submitting_twice_gives_the_same_job_and_retry_a_new_run(submit: Submit)
         submit("twice", "exit 3")
     with pytest.raises(FailedPreconditionError):
         job.remove()
-    done(job, "failed")
+    look.done(job, "failed")
     assert job.retry().run == 2
     status = job.wait(timeout=60)
     assert (status.run, status.state) == (2, "failed")
@@ -188,7 +171,7 @@ def test_submitting_twice_gives_the_same_job_and_retry_a_new_run(submit: Submit)
     assert job.store.list("jobs") == []
 
 
-def test_a_request_that_fails_is_no_running_job(submit: Submit, fault: Fault) -> None:
+def test_a_request_that_fails_is_no_running_job(submit: Submit, fault: Fault, look: Any) -> None:
     """A queued resource that cannot become ACTIVE ends the job, says why, and is deleted."""
     fault("fail-creation", node_id="broken-1")
     job = submit("broken", FOR_EVER)

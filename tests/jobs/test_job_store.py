@@ -36,6 +36,7 @@ def bucket() -> Iterator[str]:
 
 @pytest.fixture(params=["file", "gs"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty store in a folder and in a bucket."""
     if request.param == "file":
         return Store(tmp_path / "store")
     name = request.node.name.replace("[", "-").replace("]", "")
@@ -117,6 +118,7 @@ class CloudStorage(BaseHTTPRequestHandler):
     objects: ClassVar[dict[str, bytes]] = {}
 
     def do_POST(self) -> None:
+        """Take an upload, or refuse it."""
         query = parse_qs(urlsplit(self.path).query)
         body = self.rfile.read(int(self.headers["Content-Length"]))
         name = re.search(rb'"name": "([^"]+)"', body)

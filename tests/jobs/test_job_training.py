@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
-
-from looking_at_jobs import told, until
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,15 +21,15 @@ def steps(job: jobs.Job) -> dict[tuple[int, int], tuple[float, tuple[int, ...]]]
 
 
 def test_a_preempted_run_has_the_losses_and_batches_of_an_undisturbed_one(
-    submit: Callable[..., jobs.Job], fault: Callable[..., None]
+    submit: Callable[..., jobs.Job], fault: Callable[..., None], look: Any
 ) -> None:
     """One loses a slice in the middle, and goes on from its last checkpoint to the very same numbers."""
     undisturbed = submit("calm", TRAIN)
     disturbed = submit("rough", TRAIN, spot=True)
-    until(disturbed, lambda _: any(step >= 7 for step, _ in steps(disturbed)), 90)
+    look.until(disturbed, lambda _: any(step >= 7 for step, _ in steps(disturbed)), 90)
     fault("preempt", node="rough-1")
-    assert disturbed.wait(timeout=120).state == "succeeded", told(disturbed)
-    assert undisturbed.wait(timeout=120).state == "succeeded", told(undisturbed)
+    assert disturbed.wait(timeout=120).state == "succeeded", look.told(disturbed)
+    assert undisturbed.wait(timeout=120).state == "succeeded", look.told(undisturbed)
     assert [attempt.kind for attempt in disturbed.status().attempts] == ["repair", "success"]
     starts = [line.text for line in disturbed.logs(ranks=[0]) if "devices, from step" in line.text]
     assert starts[0] == "8 devices, from step 0"
