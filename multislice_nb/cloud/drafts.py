@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import config
@@ -12,9 +13,8 @@ from multislice_nb.cloud.times import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import timedelta
 
-__all__ = ["complete", "entry_for"]
+__all__ = ["bounded", "complete", "entry_for"]
 
 
 def complete(
@@ -36,6 +36,24 @@ def complete(
     for key in ("network", "subnetwork"):
         filled[key] = filled.get(key) or getattr(defaults, key)
     return QueuedResourceRequest(**filled)
+
+
+def bounded(request: QueuedResourceRequest, entry: Entry) -> QueuedResourceRequest:
+    """The request with its time to live as valid-until, which the service keeps without us.
+
+    A request that nobody waits for any more, as after a killed kernel, is then dropped before it gets capacity.
+    """
+    timing = (
+        request.valid_until_duration,
+        request.valid_until_time,
+        request.valid_after_duration,
+        request.valid_after_time,
+    )
+    if entry.expires_at is None or any(value is not None for value in timing):
+        return request
+    return request.replace(
+        valid_until_duration=timedelta(seconds=max(1, round(entry.expires_at - entry.asked_at)))
+    )
 
 
 def entry_for(

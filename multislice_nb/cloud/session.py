@@ -58,7 +58,7 @@ class Cloud(CloudCore):
             name: Id of the queued resource, or a whole request.
             wait: Whether to wait until it is ACTIVE.
             ttl: Time to live, as `8h`: it is deleted when that is over, by this process or at the next
-                `connect()`.
+                `connect()`; and the service drops it by itself if it has no capacity by then.
             idle_limit: It is deleted when it was not used for that long.
             recreate: Whether to delete a queued resource that has the name already, and wait until it is gone.
             zones: Zones to ask in.

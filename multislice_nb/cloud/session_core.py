@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from multislice_nb.cloud import capacity
 from multislice_nb.cloud._home import at_home
 from multislice_nb.cloud.collection import QueuedResources
-from multislice_nb.cloud.drafts import complete, entry_for
+from multislice_nb.cloud.drafts import bounded, complete, entry_for
 from multislice_nb.cloud.janitor import Janitor, left_behind
 from multislice_nb.cloud.queued_resource import QueuedResource
 from multislice_nb.cloud.reclaim import look
@@ -112,7 +112,7 @@ class CloudCore:
         entry = self.ledger.enter(entry_for(request, request_id, self.ledger.realm, ttl, idle_limit))
         try:
             await self.provider.create_queued_resource(
-                request, request_id=request_id, labels={OWNER_LABEL: self._id}
+                bounded(request, entry), request_id=request_id, labels={OWNER_LABEL: self._id}
             )
         except CloudError as error:
             # When the service was lost in between, nobody knows whether it was created: keep the entry.

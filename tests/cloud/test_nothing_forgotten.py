@@ -9,9 +9,11 @@ import subprocess
 import sys
 import textwrap
 import time
+from datetime import timedelta
 
 import pytest
 
+from multislice_nb._portal import sync
 from multislice_nb.cloud import connect
 from multislice_nb.cloud.ledger import Ledger
 from multislice_nb.errors import NotFoundError
@@ -96,6 +98,14 @@ def test_a_time_to_live_deletes_by_itself(cloud):
     assert cloud.ledger.entries() == ()
 
 
+def test_a_time_to_live_is_the_services_too(cloud):
+    """The service itself drops a request whose time to live ends before it has capacity; valid-until wins."""
+    lived = cloud.create("lived", accelerator_type="v4-8", ttl="6h")
+    assert sync(cloud.provider.get_request, lived.name, lived.zone).valid_until_duration == timedelta(hours=6)
+    asked = cloud.create("asked", accelerator_type="v4-8", ttl="6h", valid_until_duration="1h")
+    assert sync(cloud.provider.get_request, asked.name, asked.zone).valid_until_duration == timedelta(hours=1)
+
+
 def test_an_idle_limit_counts_from_the_last_use(cloud):
     """touch() keeps a queued resource with an idle limit; without it, it is deleted."""
     qr = cloud.create("idle", accelerator_type="v4-8", idle_limit=1.5)
@@ -130,7 +140,6 @@ def test_a_script_that_ends_says_what_stays(emulator_home, cloud):
 def test_somebody_elses_deletion_is_noticed(cloud):
     """What was deleted elsewhere is struck out of the ledger when reclaim looks."""
     cloud.create("elsewhere", accelerator_type="v4-8").wait()
-    from multislice_nb._portal import sync
 
     sync(cloud.provider.delete_queued_resource, "elsewhere", cloud.zone, force=True)
     until(lambda: not cloud.list())
