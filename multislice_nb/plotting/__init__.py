@@ -10,18 +10,37 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from multislice_nb.plotting.bars import breakdown, traffic
     from multislice_nb.plotting.figure import Chart
+    from multislice_nb.plotting.forecast import predicted
+    from multislice_nb.plotting.roofs import roofline
+    from multislice_nb.plotting.scaling import weak_scaling
     from multislice_nb.plotting.thresholds import intensity, plot_intensity
     from multislice_nb.plotting.throughput import tflops
 
-__all__ = ["Chart", "intensity", "plot_intensity", "tflops"]
+__all__ = [
+    "Chart",
+    "breakdown",
+    "intensity",
+    "plot_intensity",
+    "predicted",
+    "roofline",
+    "tflops",
+    "traffic",
+    "weak_scaling",
+]
 
 # Late, so that matplotlib and pandas come with the first figure.
 _HOMES = {
     "Chart": "figure",
+    "breakdown": "bars",
     "intensity": "thresholds",
     "plot_intensity": "thresholds",
+    "predicted": "forecast",
+    "roofline": "roofs",
     "tflops": "throughput",
+    "traffic": "bars",
+    "weak_scaling": "scaling",
 }
 
 

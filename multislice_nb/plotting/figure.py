@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Chart", "new_chart"]
+__all__ = ["Chart", "new_chart", "new_charts"]
 
 _DPI = 110
 _SCALE = 2  # pixels drawn for each shown, for screens with fine pixels
@@ -51,8 +51,32 @@ def new_chart(
         name: The theme.
         size: Width and height in inches.
     """
+    chart, panels, colours = new_charts(table, name, columns=1, size=size)
+    return chart, panels[0], colours
+
+
+def new_charts(
+    table: pd.DataFrame,
+    name: ThemeName,
+    *,
+    columns: int,
+    size: tuple[float, float],
+    rows: int = 1,
+    sharey: bool = False,
+) -> tuple[Chart, list[Axes], Theme]:
+    """An empty chart with several pairs of axes, row by row.
+
+    Args:
+        table: The data it will show.
+        name: The theme.
+        columns: Panels side by side.
+        size: Width and height of the whole in inches.
+        rows: Panels one above the other.
+        sharey: Whether all have the same vertical axis.
+    """
     colours = theme(name)
     chart = Chart(figsize=size, dpi=_DPI, facecolor=colours.paper, layout="constrained")
     chart.table = table
     FigureCanvasAgg(chart)
-    return chart, chart.add_subplot(), colours
+    panels = chart.subplots(rows, columns, squeeze=False, sharex=rows * columns > 1 and sharey, sharey=sharey)
+    return chart, list(panels.flat), colours

@@ -9,6 +9,7 @@ from multislice_nb.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["Theme", "ThemeName", "dress", "halo", "head", "series_style", "theme"]
 
@@ -18,6 +19,8 @@ ThemeName = Literal["light", "dark"]
 # differ in grey.
 _LIGHT = ("#0072B2", "#E69F00", "#8C2D04", "#009E73", "#CC79A7", "#56B4E9")
 _DARK = ("#56B4E9", "#F0E442", "#D55E00", "#2FD3A2", "#E7A6CB", "#FFFFFF")
+_LETTERS_PER_INCH = 12  # of the legend's font
+_LETTERS_PER_HANDLE = 9  # the line before a label, and the space after it
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 
@@ -83,44 +86,56 @@ def dress(axes: Axes, colours: Theme, *, x: str, y: str) -> None:
         spine.set_color(colours.faint)
 
 
-def head(axes: Axes, colours: Theme, *, title: str, note: str = "", columns: int = 4) -> None:
-    """Put the legend above the axes, over it a note and over that the title.
+def head(
+    chart: Figure,
+    colours: Theme,
+    *,
+    title: str,
+    note: str = "",
+    legend: bool = True,
+    columns: int | None = None,
+) -> None:
+    """Put a title, a note and a legend above everything; one legend for all panels, as wide as its labels need.
 
     Args:
-        axes: What they belong to.
+        chart: The figure; it gets higher by what is put above it.
         colours: The theme.
         title: What is shown.
         note: How it came about, in one line.
-        columns: Entries of the legend side by side.
+        legend: Whether there is one.
+        columns: Entries of the legend side by side; as many as there is room for when left out.
     """
-    entries = len(axes.get_legend_handles_labels()[1])
-    up = 6.0
+    entries: dict[str, Any] = {}
+    for axes in chart.axes if legend else ():
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    longest = max(map(len, entries), default=1)
+    room = chart.get_figwidth() * _LETTERS_PER_INCH / (longest + _LETTERS_PER_HANDLE)
+    columns = columns or max(1, min(4, int(room)))
+    lines = [line for line in (title, note) if line]
+    rows = -(-len(entries) // columns)
+    height = float(chart.get_figheight()) + 0.25 * (len(lines) + rows)
+    chart.set_figheight(height)
+    up = 0.08
+    for text, size, colour in ((title, 12.5, colours.ink), (note, 9.5, colours.faint)):
+        if text:
+            chart.text(0.01, 1 - up / height, text, fontsize=size, color=colour, va="top")
+            up += 0.25
     if entries:
-        axes.legend(
+        chart.legend(
+            entries.values(),
+            entries.keys(),
             frameon=False,
             fontsize=10,
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            borderpad=0.2,
-            borderaxespad=0.3,
+            loc="upper left",
+            bbox_to_anchor=(0.0, 1 - up / height),
+            borderaxespad=0,
             ncols=columns,
-            handlelength=3.4,
-            columnspacing=1.6,
+            handlelength=3.0,
             labelcolor=colours.ink,
         )
-        up += 17.0 * -(-entries // columns) + 3
-    for text, size, colour in ((note, 9.5, colours.faint), (title, 12.5, colours.ink)):
-        if text:
-            axes.annotate(
-                text,
-                (0, 1),
-                xycoords="axes fraction",
-                xytext=(0, up),
-                textcoords="offset points",
-                fontsize=size,
-                color=colour,
-            )
-            up += 17
+        up += 0.27 * rows
+    chart.set_layout_engine("constrained", rect=(0, 0, 1, 1 - up / height))
 
 
 def halo(colours: Theme) -> list[Any]:

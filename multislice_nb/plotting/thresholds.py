@@ -81,7 +81,7 @@ def plot_intensity(
         y="Operational intensity (FLOPs per bit over DCN)",
     )
     head(
-        axes,
+        chart,
         colours,
         title="Data parallelism between slices: compute for each bit over DCN",
         note="Above its threshold a TPU computes for longer than the gradients take to cross DCN",

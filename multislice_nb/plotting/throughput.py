@@ -9,7 +9,7 @@ import pandas as pd
 
 from multislice_nb import tpu
 from multislice_nb.errors import InvalidRequestError
-from multislice_nb.plotting.figure import Chart, new_chart
+from multislice_nb.plotting.figure import Chart, new_chart, new_charts
 from multislice_nb.plotting.style import ThemeName, dress, halo, head, series_style
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from multislice_nb.plotting.style import Theme
 
-__all__ = ["tflops"]
+__all__ = ["batch_axis", "tflops"]
 
+_TOGETHER = 6  # strategies in one panel; more get a panel each
 _NEEDED = ("strategy", "batch_per_device", "tflops_per_chip")
 
 
@@ -52,21 +53,65 @@ def tflops(
     """
     rows = _checked(frame)
     limit = _peak(rows, peak)
+    strategies = list(dict.fromkeys(rows["strategy"]))
+    heading = title if title is not None else _title(rows)
+    if len(strategies) > _TOGETHER:
+        return _panels(rows, strategies, limit, heading, theme)
     chart, axes, colours = new_chart(rows, theme, size=(7.4, 4.6))
     measured = rows[rows["tflops_per_chip"].notna()]
     scale, unit = _unit(float(measured["tflops_per_chip"].max()) if len(measured) else 0.0)
-    strategies = list(dict.fromkeys(rows["strategy"]))
     for number, strategy in enumerate(strategies):
         _line(
             axes, measured[measured["strategy"] == strategy], strategy, scale, series_style(colours, number)
         )
-    _batch_axis(axes, sorted(rows["batch_per_device"].unique()))
+    batch_axis(axes, sorted(rows["batch_per_device"].unique()))
     axes.set_ylim(bottom=0)
     _out_of_memory(axes, rows, strategies, colours)
     if limit:
         _peak_line(axes, limit / 1e12 * scale, unit, colours)
     dress(axes, colours, x="Batch per device (examples)", y=f"{unit} per chip")
-    head(axes, colours, title=title if title is not None else _title(rows), note=_note(rows))
+    head(chart, colours, title=heading, note=_note(rows))
+    return chart
+
+
+def _panels(
+    rows: pd.DataFrame, strategies: list[str], limit: float | None, heading: str, theme: ThemeName
+) -> Chart:
+    """A small panel for each strategy, with the others faint behind it, where one figure would be a tangle."""
+    columns = 3 if len(strategies) <= 9 else 4
+    lines = -(-len(strategies) // columns)
+    chart, panels, colours = new_charts(
+        rows, theme, columns=columns, rows=lines, size=(2.5 * columns, 2.1 * lines), sharey=True
+    )
+    measured = rows[rows["tflops_per_chip"].notna()]
+    scale, unit = _unit(float(measured["tflops_per_chip"].max()) if len(measured) else 0.0)
+    for axes, strategy in zip(panels, strategies, strict=False):
+        for other in strategies:
+            part = measured[measured["strategy"] == other]
+            axes.plot(
+                part["batch_per_device"], part["tflops_per_chip"] * scale, color=colours.grid, linewidth=1
+            )
+        own = rows[rows["strategy"] == strategy]
+        _line(axes, own[own["tflops_per_chip"].notna()], strategy, scale, series_style(colours, 0))
+        _out_of_memory(axes, own.assign(strategy=""), [""], colours)
+        if limit:
+            axes.axhline(limit / 1e12 * scale, color=colours.ink, linewidth=1, linestyle=(0, (4, 2)))
+        dress(axes, colours, x="", y="")
+        axes.set_title(strategy, loc="left", fontsize=9.5, color=colours.ink)
+    for axes in panels[len(strategies) :]:
+        axes.set_visible(False)
+    batches = sorted(rows["batch_per_device"].unique())
+    batch_axis(panels[0], batches, most=4)
+    for axes in panels:
+        axes.tick_params(axis="x", labelrotation=30)
+    panels[0].set_ylim(bottom=0)
+    for text, place in (
+        ("Batch per device (examples)", chart.supxlabel),
+        (f"{unit} per chip", chart.supylabel),
+    ):
+        place(text, fontsize=11, color=colours.ink)
+    peak = f" · dashed: peak {limit / 1e12 * scale:,.0f} {unit}" if limit else ""
+    head(chart, colours, title=heading, note=f"{_note(rows)}{peak}", legend=False)
     return chart
 
 
@@ -120,7 +165,7 @@ def _out_of_memory(axes: Axes, rows: pd.DataFrame, strategies: list[str], colour
         for height, strategy in enumerate(dict.fromkeys(group["strategy"])):
             style = series_style(colours, strategies.index(strategy))
             axes.annotate(
-                f"{strategy}: out of memory",
+                f"{strategy}: out of memory".removeprefix(": "),
                 (batch, 0),
                 xytext=(-9, 9 + 14 * height),
                 textcoords="offset points",
@@ -151,12 +196,12 @@ def _points_up(axes: Axes, points: float) -> Transform:
     return ScaledTranslation(0, points / 72, axes.get_figure(root=True).dpi_scale_trans)  # type: ignore[union-attr]  # axes of ours have a figure
 
 
-def _batch_axis(axes: Axes, batches: Sequence[int]) -> None:
+def batch_axis(axes: Axes, batches: Sequence[int], *, most: int = 9) -> None:
     """A logarithmic axis that names the batch sizes measured."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes.set_xscale("log", base=2)
-    shown = batches[:: math.ceil(len(batches) / 9)]
+    shown = batches[:: math.ceil(len(batches) / most)]
     axes.xaxis.set_major_locator(FixedLocator([float(batch) for batch in shown]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}".replace(",", " ")))
     axes.xaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,171 @@
+"""Bars by strategy: where the time of a step goes, and what it moves over ICI and DCN."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from multislice_nb.errors import InvalidRequestError
+from multislice_nb.plotting.figure import Chart, new_chart, new_charts
+from multislice_nb.plotting.style import ThemeName, dress, halo, head
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.axes import Axes
+
+    from multislice_nb.plotting.style import Theme
+    from multislice_nb.sharding import Plan, Prediction
+
+__all__ = ["breakdown", "traffic"]
+
+_PARTS = ("compute", "HBM", "ICI", "DCN")
+_HATCHES = ("", "//", "..", "xx", "\\\\", "++")
+
+
+def breakdown(steps: Sequence[Plan] | Mapping[str, Prediction], *, theme: ThemeName = "light") -> Chart:
+    """Where the predicted time of a step goes: compute, HBM beyond compute, ICI, and DCN that nothing hides.
+
+    Args:
+        steps: Plans, or predictions by name. What does not fit is left out.
+        theme: `light` or `dark`.
+
+    Returns:
+        A figure; `table` has seconds by strategy and part.
+
+    Raises:
+        InvalidRequestError: If there is no step to show.
+    """
+    predictions = _predictions(steps)
+    table = pd.DataFrame(
+        [
+            {"strategy": name, **{part: one.breakdown.get(part, 0.0) for part in _PARTS}}
+            for name, one in predictions.items()
+        ]
+    )
+    chart, axes, colours = new_chart(table, theme, size=(7.6, 0.9 + 0.46 * len(table)))
+    labels, common = _short(list(predictions))
+    _stack(axes, colours, table, labels, [part for part in _PARTS if table[part].any()], scale=1e3)
+    for row, one in enumerate(predictions.values()):
+        _end(axes, colours, one.step_seconds * 1e3, row, f"{one.tflops_per_chip:.0f} TFLOP/s")
+    axes.set_xlim(0, 1.18 * max(one.step_seconds for one in predictions.values()) * 1e3)
+    dress(axes, colours, x="Time of a step (ms)", y="")
+    axes.grid(visible=False, axis="y")
+    note = "Predicted; DCN is what nothing hides"
+    head(chart, colours, title="Where a step's time goes", note=_joined(note, common))
+    return chart
+
+
+def traffic(plans: Sequence[Plan], *, theme: ThemeName = "light") -> Chart:
+    """Megabytes that a device moves in a step over ICI and over DCN, by strategy and kind of collective.
+
+    Args:
+        plans: From `sharding.compare_plans`.
+        theme: `light` or `dark`.
+
+    Returns:
+        A figure of two panels; `table` has megabytes by strategy, network and kind.
+
+    Raises:
+        InvalidRequestError: If no plan moves anything.
+    """
+    rows = [
+        {"strategy": name, "network": network, "kind": kind, "megabytes": amount / 1e6}
+        for name, plan in _named(plans).items()
+        for network, moved in (("ICI", plan.ici), ("DCN", plan.dcn))
+        for kind, amount in moved.items()
+        if amount >= 1e3  # sums of single numbers, such as the loss, would only fill the legend
+    ]
+    if not rows:
+        raise InvalidRequestError(
+            "None of these plans moves anything.", fix="Give plans of several devices that fit into memory."
+        )
+    table = pd.DataFrame(rows)
+    kinds = list(dict.fromkeys(table["kind"]))
+    names = [name for name, plan in _named(plans).items() if plan.ici or plan.dcn]
+    labels, common = _short(names)
+    chart, panels, colours = new_charts(table, theme, columns=2, size=(9.4, 0.9 + 0.46 * len(names)))
+    for axes, network in zip(panels, ("ICI", "DCN"), strict=True):
+        part = table[table["network"] == network]
+        wide = part.pivot_table(index="strategy", columns="kind", values="megabytes", aggfunc="sum")
+        wide = wide.reindex(index=names, columns=kinds).fillna(0.0).reset_index()
+        _stack(axes, colours, wide, labels, kinds, scale=1.0)
+        dress(axes, colours, x=f"{network} (MB per device and step)", y="")
+        axes.grid(visible=False, axis="y")
+    panels[1].tick_params(labelleft=False)
+    head(chart, colours, title="What a step moves, by collective", note=_joined("", common))
+    return chart
+
+
+def _predictions(steps: Sequence[Plan] | Mapping[str, Prediction]) -> dict[str, Prediction]:
+    if hasattr(steps, "items"):
+        found = dict(steps.items())
+    else:
+        found = {name: plan.prediction for name, plan in _named(steps).items() if plan.prediction}
+    if not found:
+        raise InvalidRequestError(
+            "There is no step to show.",
+            fix="Give at least one plan that fits into memory, or one prediction.",
+        )
+    return found
+
+
+def _named(plans: Sequence[Plan]) -> dict[str, Plan]:
+    """Plans by strategy, and by batch where a strategy has several."""
+    strategies = [plan.parallelism.name for plan in plans]
+    return {
+        name if strategies.count(name) == 1 else f"{name}, batch {plan.batch}": plan
+        for name, plan in zip(strategies, plans, strict=True)
+    }
+
+
+def _short(names: list[str]) -> tuple[list[str], str]:
+    """Names without the parts with which all of them end, and those parts."""
+    parts = [name.split(" + ") for name in names]
+    common: list[str] = []
+    while len(parts) > 1 and all(len(one) > 1 for one in parts) and len({one[-1] for one in parts}) == 1:
+        common.insert(0, parts[0][-1])
+        parts = [one[:-1] for one in parts]
+    return [" + ".join(one) for one in parts], " + ".join(common)
+
+
+def _joined(note: str, common: str) -> str:
+    return " · ".join(part for part in (note, f"all with {common}" if common else "") if part)
+
+
+def _stack(
+    axes: Axes, colours: Theme, table: pd.DataFrame, labels: list[str], columns: list[str], *, scale: float
+) -> None:
+    """Horizontal bars, one on the other; each column has its colour and its hatch."""
+    rows = range(len(table))
+    left: Any = [0.0] * len(table)
+    for number, column in enumerate(columns):
+        values = (table[column].astype(float) * scale).to_numpy()
+        axes.barh(
+            rows,
+            values,
+            left=left,
+            height=0.62,
+            label=column,
+            color=colours.series[number % len(colours.series)],
+            edgecolor=colours.paper,
+            hatch=_HATCHES[number % len(_HATCHES)],
+            linewidth=0.8,
+        )
+        left = left + values
+    axes.set_yticks(list(rows), labels)
+    axes.invert_yaxis()
+
+
+def _end(axes: Axes, colours: Theme, at: float, row: int, text: str) -> None:
+    axes.annotate(
+        text,
+        (at, row),
+        xytext=(5, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9.5,
+        color=colours.ink,
+        path_effects=halo(colours),
+    )

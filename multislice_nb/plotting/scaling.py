@@ -1,0 +1,106 @@
+"""Weak scaling: what more slices bring, against what they would bring if nothing were lost."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.ticker import FuncFormatter
+
+from multislice_nb.errors import InvalidRequestError
+from multislice_nb.plotting.figure import Chart, new_chart
+from multislice_nb.plotting.style import ThemeName, dress, head, series_style
+
+__all__ = ["weak_scaling"]
+
+_NEEDED = ("strategy", "slices", "chips", "tflops_per_chip")
+
+
+def weak_scaling(frame: pd.DataFrame, *, theme: ThemeName = "light") -> Chart:
+    """TFLOP/s of all slices together against the number of slices, the batch of a slice kept.
+
+    Args:
+        frame: Measurements: `strategy`, `slices`, `chips` (of all slices), `tflops_per_chip`. Where a strategy
+            has several batch sizes on a number of slices, its largest common one counts.
+        theme: `light` or `dark`.
+
+    Returns:
+        A figure; `table` has the total, the linear total and the efficiency of each point.
+
+    Raises:
+        InvalidRequestError: If a column is missing, or all measurements are of one number of slices.
+    """
+    table = _table(frame)
+    largest = float(table["total_tflops"].max())
+    scale, unit = (1.0, "TFLOP/s") if largest >= 1 else (1e3, "GFLOP/s")
+    chart, axes, colours = new_chart(table, theme, size=(7.0, 4.6))
+    for number, strategy in enumerate(dict.fromkeys(table["strategy"])):
+        rows = table[table["strategy"] == strategy]
+        style = series_style(colours, number)
+        label = f"{strategy} ({rows['efficiency'].iloc[-1]:.0%} of linear)"
+        axes.plot(rows["slices"], rows["total_tflops"] * scale, label=label, **style)
+        axes.plot(
+            rows["slices"],
+            rows["linear_tflops"] * scale,
+            color=style["color"],
+            linewidth=1,
+            linestyle=":",
+        )
+    counts = sorted(table["slices"].unique())
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(counts, [str(count) for count in counts], minor=False)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}".replace(",", " ")))
+    axes.minorticks_off()
+    dress(axes, colours, x="Slices", y=f"{unit}, all slices together")
+    head(
+        chart,
+        colours,
+        title="Weak scaling over slices",
+        note="The batch of each slice is kept; dotted: linear",
+    )
+    return chart
+
+
+def _table(frame: pd.DataFrame) -> pd.DataFrame:
+    missing = [name for name in _NEEDED if name not in frame.columns]
+    measured = frame if missing else frame[frame["tflops_per_chip"].notna()]
+    if missing or measured["slices"].nunique() < 2:
+        raise InvalidRequestError(
+            f"These results have no column {missing[0]}."
+            if missing
+            else "These results are of one number of slices.",
+            fix="Give measurements of the same strategies on at least two numbers of slices.",
+        )
+    rows = [
+        row
+        for _, group in measured.groupby("strategy", sort=False)
+        for row in _of_strategy(_one_batch(group))
+    ]
+    return pd.DataFrame(rows)
+
+
+def _one_batch(group: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the largest batch that every number of slices has."""
+    if "batch_per_device" not in group.columns:
+        return group
+    batches = [set(part["batch_per_device"]) for _, part in group.groupby("slices")]
+    common = set.intersection(*batches)
+    return group[group["batch_per_device"] == max(common)] if common else group
+
+
+def _of_strategy(group: pd.DataFrame) -> list[dict[str, object]]:
+    ordered = group.sort_values("slices").drop_duplicates("slices", keep="last")
+    first = ordered.iloc[0]
+    rows: list[dict[str, object]] = []
+    for _, row in ordered.iterrows():
+        total = float(row["tflops_per_chip"]) * float(row["chips"])
+        linear = float(first["tflops_per_chip"]) * float(row["chips"])
+        rows.append(
+            {
+                "strategy": row["strategy"],
+                "slices": int(row["slices"]),
+                "total_tflops": total,
+                "linear_tflops": linear,
+                "efficiency": total / linear,
+            }
+        )
+    return rows
