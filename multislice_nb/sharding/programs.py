@@ -48,7 +48,7 @@ def packed(program: Callable[..., Any]) -> bytes:
     Raises:
         InvalidRequestError: If it holds something that cannot be sent to another process.
     """
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 
     try:
         return bytes(cloudpickle.dumps(program))
