@@ -8,32 +8,24 @@ not. So whatever is decided here follows from the program, which is the same eve
 
 from __future__ import annotations
 
-import functools
 import gc
 import importlib.metadata
 import os
 import platform
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import jax
 
-from multislice_nb.errors import ExperimentError
 from multislice_nb.experiments.memory import available_bytes, is_out_of_memory
-from multislice_nb.experiments.training import arguments, initializer, keys, train_step
-from multislice_nb.sharding import make_mesh
+from multislice_nb.experiments.programs import compiled, compiling_ahead
+from multislice_nb.experiments.training import keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from jax.sharding import Mesh
+    from collections.abc import Sequence
 
     from multislice_nb.experiments.configuration import Configuration
-    from multislice_nb.experiments.training import Arguments, Options, State
-    from multislice_nb.experiments.workload import Tree, Workload
-
-_KEPT_PROGRAMS = 4
-"""Compiled configurations kept on a worker, so that a repeated measurement does not compile again."""
+    from multislice_nb.experiments.programs import Program
 
 
 class Survey(TypedDict):
@@ -65,18 +57,6 @@ class Measured(TypedDict):
     compile_seconds: float
 
 
-class Program(NamedTuple):
-    """A compiled configuration. Bytes and FLOPs are per device."""
-
-    initialize: Callable[[jax.Array, jax.Array], Arguments]
-    step: Callable[[State, Tree], tuple[State, jax.Array]]
-    flops: float
-    argument_bytes: int
-    peak_bytes: int
-    devices: int
-    compile_seconds: float
-
-
 def survey() -> Survey:
     """What this worker runs on. Memory is given where devices share the machine's own, in bytes."""
     device = jax.local_devices()[0]
@@ -94,13 +74,16 @@ def survey() -> Survey:
     }
 
 
-def measure(configuration: Configuration, *, memory_limit: int | None = None) -> Measured:
+def measure(
+    configuration: Configuration, *, memory_limit: int | None = None, ahead: Configuration | None = None
+) -> Measured:
     """Compile a configuration and time its steps, each until its result is there.
 
     Args:
         configuration: What to measure.
         memory_limit: Bytes that all devices together may need; more counts as out of memory and is not tried. For
             workers that share one machine, where the operating system would kill something instead.
+        ahead: What will be measured next: it is compiled while the steps of this one run.
 
     Returns:
         Seconds of each timed step on this worker, and the program's own figures. When the compiler or the limit
@@ -111,9 +94,7 @@ def measure(configuration: Configuration, *, memory_limit: int | None = None) ->
             stop them all.
     """
     try:
-        mesh = make_mesh(configuration.parallelism)
-        batch = configuration.batch_per_device * mesh.devices.size
-        program = compiled(configuration.workload, mesh, batch, configuration.options)
+        program = compiled(configuration)
     except jax.errors.JaxRuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -126,45 +107,13 @@ def measure(configuration: Configuration, *, memory_limit: int | None = None) ->
             program,
         )
     try:
-        seconds, loss = _timed(program, configuration.steps, configuration.warmup)
+        with compiling_ahead(ahead):
+            seconds, loss = _timed(program, configuration.steps, configuration.warmup)
     except jax.errors.JaxRuntimeError as error:
         if is_out_of_memory(error):
             raise MemoryError(str(error)) from error
         raise
     return _told(program, step_seconds=seconds, loss=loss)
-
-
-@functools.lru_cache(maxsize=_KEPT_PROGRAMS)
-def compiled(workload: Workload, mesh: Mesh, batch: int, options: Options) -> Program:
-    """Compile the step and the function that makes its arguments.
-
-    The figures are the compiled program's own: FLOPs as it runs them, and the memory of the larger of the two.
-
-    Args:
-        workload: The model.
-        mesh: Over all devices of the gang.
-        batch: Rows over all devices.
-        options: How it is trained.
-    """
-    begun = time.perf_counter()
-    shapes = arguments(workload, mesh, batch, options)
-    step = train_step(workload, mesh, options).lower(*shapes).compile()
-    make = initializer(workload, mesh, batch, options).lower(*keys()).compile()
-    costs, sizes, made = step.cost_analysis(), step.memory_analysis(), make.memory_analysis()
-    if costs is None or sizes is None or made is None:
-        raise ExperimentError(
-            f"The compiler for {mesh.devices.flat[0].device_kind} does not tell FLOPs and memory of a program.",
-            fix="Measure on TPUs or on the CPU.",
-        )
-    return Program(
-        initialize=make,
-        step=step,
-        flops=float(costs["flops"]),
-        argument_bytes=sizes.argument_size_in_bytes,
-        peak_bytes=max(_peak(sizes), _peak(made)),
-        devices=mesh.devices.size,
-        compile_seconds=time.perf_counter() - begun,
-    )
 
 
 def _timed(program: Program, steps: int, warmup: int) -> tuple[list[float], float]:
@@ -183,12 +132,6 @@ def _timed(program: Program, steps: int, warmup: int) -> tuple[list[float], floa
         if collecting:
             gc.enable()
     return seconds[warmup:], float(loss)
-
-
-def _peak(sizes: Any) -> int:
-    """Bytes of a device while a program runs: what it is given, what it returns elsewhere, and temporaries."""
-    returned = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-    return int(sizes.argument_size_in_bytes + returned + sizes.temp_size_in_bytes)
 
 
 def _out_of_memory(message: str, program: Program | None = None) -> Measured:

@@ -35,6 +35,8 @@ class SweepRequest:
             None for a single round.
         max_steps: No further round once this many steps were timed.
         adaptive: Do not try a larger batch of what ran out of memory.
+        compile_ahead: Compile the next configuration while one is timed. None for doing so on TPUs, and not where
+            compiler and steps would share the same processors.
         timeout: Seconds that one round may take, compilation included, before it is given up.
         memory_limit: Bytes that all devices together may need; None for a share of what is free where workers
             share one machine, and for no limit on TPUs.
@@ -51,6 +53,7 @@ class SweepRequest:
     target_spread: float | None = None
     max_steps: int = 100
     adaptive: bool = True
+    compile_ahead: bool | None = None
     timeout: float = 900.0
     memory_limit: int | None = None
 

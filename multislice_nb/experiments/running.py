@@ -86,7 +86,7 @@ class Run:
             yield self._progress(results, left, last)
             point = left.pop(0)
             begun = time.monotonic()
-            last = self._skipped(point, results) or await self._row(point)
+            last = self._skipped(point, results) or await self._row(point, left[0] if left else None)
             results.append(last)
             if last["status"] == "ok":
                 self._spent.append((_work(point), time.monotonic() - begun))
@@ -103,21 +103,28 @@ class Run:
             results=results,
         )
 
-    async def _row(self, point: Configuration) -> Row:
+    async def _row(self, point: Configuration, following: Configuration | None) -> Row:
         """Measure a configuration. A failure of the workers is a row too."""
+        wanted = self.request.compile_ahead
+        ahead = following if wanted or (wanted is None and self.survey["platform"] == "tpu") else None
         try:
-            return row_of(point, self.place, self.survey, await self._rounds(point))
+            return row_of(point, self.place, self.survey, await self._rounds(point, ahead))
         except (WorkerError, WorkerLostError, CellTimeoutError) as error:
             return failed_row(point, self.place, self.survey, _status(error), error.what)
 
-    async def _rounds(self, point: Configuration) -> list[list[Measured]]:
+    async def _rounds(self, point: Configuration, ahead: Configuration | None) -> list[list[Measured]]:
         rounds: list[list[Measured]] = []
         while True:
             rounds.append(
                 await self.gang.acall(
-                    _MEASURE, point, memory_limit=self.memory_limit, timeout=self.request.timeout
+                    _MEASURE,
+                    point,
+                    memory_limit=self.memory_limit,
+                    ahead=ahead,
+                    timeout=self.request.timeout,
                 )
             )
+            ahead = None
             if rounds[-1][0]["status"] != "ok" or self._precise(rounds):
                 return rounds
 

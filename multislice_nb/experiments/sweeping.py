@@ -67,6 +67,7 @@ def sweep(
     target_spread: float | None = None,
     max_steps: int = 100,
     adaptive: bool = True,
+    compile_ahead: bool | None = None,
     timeout: float = 900.0,
     memory_limit: int | None = None,
     cluster: Gang | None = None,
@@ -89,6 +90,7 @@ def sweep(
         target_spread: Repeat rounds until half the interquartile range is at most this share of the median.
         max_steps: No further round once this many steps were timed.
         adaptive: Do not try a larger batch of what ran out of memory.
+        compile_ahead: Compile the next configuration while one is timed; None for on TPUs only.
         timeout: Seconds that one round may take, compilation included.
         memory_limit: Bytes that all devices together may need, where workers share one machine.
         cluster: The workers; None for the attached cluster.
@@ -113,6 +115,7 @@ def sweep(
         target_spread=target_spread,
         max_steps=max_steps,
         adaptive=adaptive,
+        compile_ahead=compile_ahead,
         timeout=timeout,
         memory_limit=memory_limit,
     )

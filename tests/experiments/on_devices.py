@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from multislice_nb.experiments import noise
+from multislice_nb.experiments import noise, programs
+from multislice_nb.experiments.measure import measure
 from multislice_nb.experiments.training import Options, arguments, initializer, keys, train_step
 from multislice_nb.experiments.workload import MLP
 from multislice_nb.sharding import Parallelism, make_mesh
 
 if TYPE_CHECKING:
+    from multislice_nb.experiments.configuration import Configuration
     from multislice_nb.experiments.workload import Workload
 
 
@@ -105,3 +108,24 @@ def noise_moments(shape: tuple[int, ...], deviation: float) -> tuple[float, floa
     )
     correlations = np.corrcoef(np.concatenate([first, second])) - np.eye(2 * shape[0])
     return first.mean(), first.std(), np.abs(correlations).max(), bool((first != second).all())
+
+
+def programs_made() -> int:
+    """How often a configuration was compiled in this process."""
+    return programs._compiled.cache_info().misses
+
+
+def cannot_compile_ahead(configuration: Configuration) -> bool:
+    """Whether a configuration that does not compile leaves the measurement before it alone."""
+    broken = dataclasses.replace(configuration, workload=Broken())
+    return measure(configuration, ahead=broken)["status"] == "ok"
+
+
+@dataclasses.dataclass(frozen=True)
+class Broken(MLP):
+    """A model that cannot be compiled."""
+
+    def loss(self, params, batch, constrain, *, remat=False):
+        """Ask the compiler for a function that does not exist."""
+        (out,) = jax.ffi.ffi_call("no_such_target", [jax.ShapeDtypeStruct((), "float32")])()
+        return out + 0 * jax.numpy.sum(params[0][0]).astype("float32")

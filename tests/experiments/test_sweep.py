@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from multislice_nb.errors import ExperimentError, InvalidRequestError, ParallelismError, WorkerLostError
-from multislice_nb.experiments import Results, SweepRequest, asweep, sweep
+from multislice_nb.experiments import MLP, Configuration, Results, SweepRequest, asweep, sweep
 from multislice_nb.experiments.progress import duration, seconds_left
+from multislice_nb.sharding import Parallelism
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -279,3 +280,24 @@ async def test_cancelled_sweep_stops_its_measurement(devices: LocalCluster, tmp_
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not (tmp_path / "r").exists()
+
+
+def test_next_configuration_is_compiled_ahead(devices: LocalCluster, tmp_path: Path) -> None:
+    """With compilation ahead each configuration is compiled once, and the rows are the same as without."""
+    unseen = {"embedding": 48, "steps": 2}
+    [before] = devices.call("on_devices:programs_made")
+    ahead = measured(devices, tmp_path / "a", ["fsdp", "tensor"], [8, 16], compile_ahead=True, **unseen)
+    [after] = devices.call("on_devices:programs_made")
+    assert after - before == 4
+    plain = measured(devices, tmp_path / "b", ["fsdp", "tensor"], [8, 16], **unseen)
+    assert devices.call("on_devices:programs_made") == [after]  # all four were still there
+    for name in ("key", "status", "flops_per_device", "loss"):
+        assert [row[name] for row in ahead.rows] == [row[name] for row in plain.rows]
+
+
+def test_what_cannot_be_compiled_ahead_disturbs_nothing(devices: LocalCluster) -> None:
+    """A configuration that does not compile fails in its own turn and not in the one before it."""
+    point = Configuration(
+        strategy="fsdp", parallelism=Parallelism(ici_fsdp=8), batch_per_device=8, workload=MLP(32, 1), steps=1
+    )
+    assert devices.call("on_devices:cannot_compile_ahead", point) == [True]

@@ -1,0 +1,129 @@
+"""Compiled configurations on a worker: kept for a while, and made ahead while another one runs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from multislice_nb.errors import ExperimentError
+from multislice_nb.experiments.training import arguments, initializer, keys, train_step
+from multislice_nb.sharding import make_mesh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import jax
+    from jax.sharding import Mesh
+
+    from multislice_nb.experiments.configuration import Configuration
+    from multislice_nb.experiments.training import Arguments, Options, State
+    from multislice_nb.experiments.workload import Tree, Workload
+
+_KEPT = 4
+"""Programs kept on a worker, so that a repeated measurement does not compile again."""
+
+
+class Program(NamedTuple):
+    """A compiled configuration. Bytes and FLOPs are per device."""
+
+    initialize: Callable[[jax.Array, jax.Array], Arguments]
+    step: Callable[[State, Tree], tuple[State, jax.Array]]
+    flops: float
+    argument_bytes: int
+    peak_bytes: int
+    devices: int
+    compile_seconds: float
+
+
+class _Lowered(NamedTuple):
+    """A configuration as the compiler takes it, and the seconds that this took."""
+
+    step: jax.stages.Lowered
+    initialize: jax.stages.Lowered
+    seconds: float
+
+
+def compiled(configuration: Configuration) -> Program:
+    """The training step of a configuration and the function that makes its arguments.
+
+    The figures are the compiled program's own: FLOPs as it runs them, and the memory of the larger of the two.
+
+    Raises:
+        ExperimentError: The compiler does not tell FLOPs or memory.
+        jax.errors.JaxRuntimeError: It does not compile, perhaps for want of memory.
+    """
+    return _compiled(*_parts(configuration))
+
+
+@contextlib.contextmanager
+def compiling_ahead(configuration: Configuration | None) -> Iterator[None]:
+    """Compile another configuration while the block runs, and wait for that at its end.
+
+    Tracing, which would hold back the thread that dispatches steps, is done before the block. If it does not
+    compile, its own turn will say why.
+    """
+    if configuration is None:
+        yield
+        return
+    parts = _parts(configuration)
+    _lowered(*parts)
+    thread = threading.Thread(target=_quietly, args=parts, name="compile ahead", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _quietly(*parts: Any) -> None:
+    with contextlib.suppress(Exception):  # raised again when its turn comes
+        _compiled(*parts)
+
+
+def _parts(configuration: Configuration) -> tuple[Workload, Mesh, int, Options]:
+    """What makes the program: neither the name of the strategy nor how often it is timed."""
+    mesh = make_mesh(configuration.parallelism)
+    batch = configuration.batch_per_device * mesh.devices.size
+    return configuration.workload, mesh, batch, configuration.options
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _lowered(workload: Workload, mesh: Mesh, batch: int, options: Options) -> _Lowered:
+    begun = time.perf_counter()
+    shapes = arguments(workload, mesh, batch, options)
+    return _Lowered(
+        step=train_step(workload, mesh, options).lower(*shapes),
+        initialize=initializer(workload, mesh, batch, options).lower(*keys()),
+        seconds=time.perf_counter() - begun,
+    )
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _compiled(workload: Workload, mesh: Mesh, batch: int, options: Options) -> Program:
+    lowered = _lowered(workload, mesh, batch, options)
+    begun = time.perf_counter()
+    step, make = lowered.step.compile(), lowered.initialize.compile()
+    costs, sizes, made = step.cost_analysis(), step.memory_analysis(), make.memory_analysis()
+    if costs is None or sizes is None or made is None:
+        raise ExperimentError(
+            f"The compiler for {mesh.devices.flat[0].device_kind} does not tell FLOPs and memory of a program.",
+            fix="Measure on TPUs or on the CPU.",
+        )
+    return Program(
+        initialize=make,
+        step=step,
+        flops=float(costs["flops"]),
+        argument_bytes=sizes.argument_size_in_bytes,
+        peak_bytes=max(_peak(sizes), _peak(made)),
+        devices=mesh.devices.size,
+        compile_seconds=lowered.seconds + time.perf_counter() - begun,
+    )
+
+
+def _peak(sizes: Any) -> int:
+    """Bytes of a device while a program runs: what it is given, what it returns elsewhere, and temporaries."""
+    returned = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    return int(sizes.argument_size_in_bytes + returned + sizes.temp_size_in_bytes)
