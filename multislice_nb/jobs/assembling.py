@@ -134,11 +134,11 @@ class Assembly:
             if troubled:
                 log.info("waiting for the repair of %s", troubled)
                 return
-            tried = [name for name in worker.gang.names() if name.startswith(f"control/reset-{last:04d}-")]
+            tried = worker.gang.resets(last)
             if len(tried) >= MOST_RESETS:
                 worker.gang.end("failed", f"{who} stays silent, {len(tried)} resets notwithstanding")
                 return
-            key = f"control/reset-{last:04d}-{len(tried) + 1}.json"
+            key = layout.reset_key(last, len(tried) + 1)
             if worker.gang.store.create_json(
                 key, {"time": time.time(), "rank": silent[0], "by": worker.rank}
             ):

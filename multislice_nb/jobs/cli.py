@@ -27,7 +27,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add(actions, "list", "all jobs of a store")
     _add(actions, "status", "one job, its attempts and its workers").add_argument("name")
     _add(actions, "cancel", "end a job; logs and results are kept").add_argument("name")
-    _add(actions, "retry", "run it again on new slices, from its last checkpoint").add_argument("name")
+    retry = _add(actions, "retry", "run it again on new slices, from its last checkpoint")
+    retry.add_argument("name")
+    retry.add_argument("--node-count", type=int, help="on that many slices")
     wait = _add(actions, "wait", "wait until a job has ended and its slices are gone")
     wait.add_argument("name")
     wait.add_argument("--timeout", help="how long, as 2h")
@@ -40,6 +42,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     logs.add_argument(
         "--errors", action="store_true", help="only lines that look like errors, the first first"
     )
+    logs.add_argument("--supervisor", action="store_true", help="what the supervisors logged themselves")
+    manifest = _add(actions, "jobset", "print the same job as a JobSet manifest for GKE, as JSON")
+    manifest.add_argument("name")
+    manifest.add_argument("--image", required=True, help="container image with the command")
+    for flag in ("--namespace", "--service-account", "--queue"):
+        manifest.add_argument(flag)
     results = _add(actions, "results", "copy a job's results to a folder")
     results.add_argument("name")
     results.add_argument("folder", type=Path)
@@ -101,17 +109,31 @@ def run(arguments: argparse.Namespace) -> int:
         job.cancel()
         print(f"{job.name} ends; its logs and results are kept.")
     elif action == "retry":
-        print(job.retry())
+        print(job.retry(node_count=arguments.node_count))
     elif action == "wait":
         status = job.wait(timeout=arguments.timeout)
         print(status)
         return 0 if status.state == "succeeded" else 1
     elif action == "logs":
         _logs(job, arguments)
+    elif action == "jobset":
+        print(json.dumps(_jobset(job, arguments), indent=2))
     else:
         for path in job.results(arguments.folder):
             print(path)
     return 0
+
+
+def _jobset(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
+    from multislice_nb.jobs import jobset
+
+    return jobset(
+        job.spec,
+        arguments.image,
+        namespace=arguments.namespace or "default",
+        service_account=arguments.service_account,
+        queue=arguments.queue,
+    )
 
 
 def _logs(job: Job, arguments: argparse.Namespace) -> None:
@@ -122,7 +144,12 @@ def _logs(job: Job, arguments: argparse.Namespace) -> None:
             print(line)
         return
     wanted = re.compile(arguments.grep or "")
-    for line in job.logs(ranks=arguments.ranks, attempt=arguments.attempt, follow=arguments.follow):
+    for line in job.logs(
+        ranks=arguments.ranks,
+        attempt=arguments.attempt,
+        follow=arguments.follow,
+        supervisor=arguments.supervisor,
+    ):
         if wanted.search(line.text):
             print(line, flush=True)
 

@@ -22,8 +22,13 @@ __all__ = ["finish"]
 _TURN, _LONGEST_TURN = 5.0, 120.0
 
 
-def finish(worker: Worker) -> None:
-    """Upload what is left, wait for the others to do the same, and delete the queued resource."""
+def finish(worker: Worker, flush: Callable[[], object]) -> None:
+    """Upload what is left, wait for the others to do the same, and delete the queued resource.
+
+    Args:
+        worker: This worker.
+        flush: Ships what this supervisor has logged, which is lost with the machine.
+    """
     limit = time.monotonic() + worker.job.limits.final_grace
     worker.beat.say(phase="ending")
     _until_done("uploading the results", worker.upload_results, limit)
@@ -40,6 +45,7 @@ def finish(worker: Worker) -> None:
         try:
             if worker.own.state() not in {"", "DELETING"}:
                 log.info("deleting %s", worker.own.name)
+                flush()
                 worker.own.delete()
         except OSError as error:
             log.warning("%s could not be deleted: %s", worker.own.name, error)

@@ -123,7 +123,8 @@ class Gang:
         """What the end of an attempt counts as, once all workers are known to be there again.
 
         A command often fails because another worker was lost. So a failure counts as one only where every
-        worker still is in the boot in which it began.
+        worker still is in the boot in which it began; or where a worker hung until all were reset, since what
+        hangs a machine once does so again.
         """
         stop = self.store.read_json(layout.stop_key(number)) or {
             "cause": "replaced",
@@ -132,10 +133,16 @@ class Gang:
         }
         attempt = self.attempt(number)
         changed = [rank for rank, boot in enumerate(attempt.boots if attempt else ()) if boot != boots[rank]]
-        kind = "repair" if stop["cause"] in REPAIRS or changed else "failure"
+        hung = bool(self.resets(number))
+        kind = "repair" if (stop["cause"] in REPAIRS or changed) and not hung else "failure"
         verdict = {**stop, "kind": kind, "restarted": changed}
         self.store.create_json(layout.verdict_key(number), verdict)
         return self.store.read_json(layout.verdict_key(number)) or verdict
+
+    def resets(self, number: int) -> list[str]:
+        """The resets after an attempt, for which a silent worker of a READY slice was the reason."""
+        prefix = f"reset-{number:04d}-"
+        return [name for name in self.store.list("control") if name.startswith(prefix)]
 
     def verdicts(self) -> list[dict[str, Any]]:
         """What the attempts' ends counted as, in order."""

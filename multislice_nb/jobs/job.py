@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -39,6 +40,9 @@ class Job:
         name: Its name.
         cloud: The connection through which its queued resource is seen; made when it is needed if None.
 
+    Attributes:
+        submitted: What was asked for first.
+
     Raises:
         NotFoundError: There is no such job.
     """
@@ -51,13 +55,19 @@ class Job:
                 fix="multislice_nb.jobs.list() shows those there are.",
             )
         self.store = store
-        self.spec = JobSpec.from_json(document)
+        self.submitted = JobSpec.from_json(document)
         self._cloud = cloud
 
     @property
     def name(self) -> str:
         """Its name."""
-        return self.spec.name
+        return self.submitted.name
+
+    @property
+    def spec(self) -> JobSpec:
+        """What its newest run was asked to do."""
+        document = self._run_store().read_json(layout.JOB)
+        return JobSpec.from_json(document) if document else self.submitted
 
     @property
     def run(self) -> int:
@@ -94,12 +104,15 @@ class Job:
         *,
         timeout: str | float | timedelta | None = None,
         progress: Callable[[JobStatus], object] | None = None,
+        resume: bool = True,
     ) -> JobStatus:
         """Wait until it has ended and its slices are gone, and see to both where nobody else does.
 
         Args:
             timeout: How long, in seconds or as `2h`; the job goes on when it passes.
             progress: Called with every status.
+            resume: Run it again when it was suspended: Cloud TPU repairs slices that are several, and gives
+                up one that was alone when it is preempted.
 
         Raises:
             WaitTimeoutError: The time is over.
@@ -110,7 +123,9 @@ class Job:
             if progress is not None:
                 progress(status)
             if status.is_cleaned_up:
-                return status
+                if not (resume and self._suspended(status.run)):
+                    return status
+                self.retry()
             if limit is not None and time.monotonic() > limit:
                 raise WaitTimeoutError(
                     f"Job {self.name} is still {status.state}.",
@@ -127,7 +142,8 @@ class Job:
         if not status.is_over:
             return status
         gang = Gang(self._run_store(), self.spec)
-        gang.end(status.state, status.reason)  # where the workers said so already, that counts
+        # Where the workers said so already, that counts.
+        gang.end(status.state, status.reason, queued_resource=status.queued_resource)
         end = self._run_store().read_json(layout.END) or {}
         grace = self.spec.limits.final_grace + 60.0
         nobody = status.queued_resource in {"FAILED", "SUSPENDED"}
@@ -136,7 +152,12 @@ class Job:
         return self.status()
 
     def logs(
-        self, *, ranks: Iterable[int] | None = None, attempt: int | None = None, follow: bool = False
+        self,
+        *,
+        ranks: Iterable[int] | None = None,
+        attempt: int | None = None,
+        follow: bool = False,
+        supervisor: bool = False,
     ) -> Iterator[LogLine]:
         """Lines of its newest run's logs, in order of time.
 
@@ -144,6 +165,7 @@ class Job:
             ranks: Of these workers; all when None.
             attempt: Of this attempt; all when None.
             follow: Go on with what comes until the run has ended.
+            supervisor: What the supervisors themselves logged, instead of the command.
         """
 
         def ended() -> bool:
@@ -160,6 +182,7 @@ class Job:
             follow=follow,
             ended=ended,
             pause=pause,
+            supervisor=supervisor,
         )
 
     def errors(self, *, attempt: int | None = None) -> list[LogLine]:
@@ -197,8 +220,13 @@ class Job:
             files.append(path)
         return files
 
-    def retry(self) -> Self:
+    def retry(self, *, node_count: int | None = None) -> Self:
         """Run it again on new slices; checkpoints and results stay, so that it goes on where it was.
+
+        Args:
+            node_count: On that many slices; as many as before when None. Checkpoints made with
+                `jobs.Checkpoints` and `jobs.data.batches` can be gone on from with any number that divides
+                the batch.
 
         Raises:
             FailedPreconditionError: It has not ended.
@@ -212,7 +240,8 @@ class Job:
             )
         if status.queued_resource:
             self._delete_queued_resource(wait=True)
-        launch(self.cloud, self.store, self.spec, status.run + 1)
+        spec = self.spec if node_count is None else replace(self.spec, node_count=node_count)
+        launch(self.cloud, self.store, spec, status.run + 1)
         return self
 
     def remove(self) -> None:
@@ -239,6 +268,13 @@ class Job:
         query = f'resource.type="tpu_worker"\nlabels."multislice-nb-job"="{self.name}"'
         project = quote(str(document["project"]), safe="")
         return f"https://console.cloud.google.com/logs/query;query={quote(query, safe='')}?project={project}"
+
+    def _suspended(self, run: int) -> bool:
+        """Whether a run ended since its queued resource was suspended, and may be followed by another."""
+        end = self.store.read_json(f"{layout.run_folder(self.name, run)}/{layout.END}") or {}
+        most = self.submitted.limits.max_repairs
+        suspended = end.get("queued_resource") in {"SUSPENDED", "SUSPENDING"}
+        return suspended and (most is None or run <= most)
 
     def _run_store(self) -> Store:
         return self.store.child(layout.run_folder(self.name, self.run))

@@ -3,14 +3,16 @@
 ```
 packages/<sha256>.tar.gz             code, by content
 packages/multislice_nb-<hash>.zip    this package, which the workers run
-jobs/NAME/job.json                   what was asked for; written once
+jobs/NAME/job.json                   what was asked for first; written once
 jobs/NAME/results/…                  what the command left in its results folder, by rank
 jobs/NAME/checkpoints/…              shared by all workers, all attempts and all runs
 jobs/NAME/runs/0001/…                one submission; `retry` makes the next
     run.json                             its queued resource, and since when
+    job.json                             what was asked for this time
     control/attempt-0001.json            the leader: these boots form a gang, here is its coordinator
     control/stop-0001.json               the first who saw that this attempt must end, and why
     control/verdict-0001.json            the leader: what that end counts as
+    control/reset-0001-1.json            a silent worker made somebody reset all slices
     control/began.json                   when the first worker came up
     control/end.json                     how it all ended; written once, by whoever sees first that it has
     beats/00000.json                     each worker's sign of life
@@ -37,6 +39,7 @@ __all__ = [
     "job_folder",
     "log_folder",
     "package_key",
+    "reset_key",
     "run_folder",
     "stop_key",
     "verdict_key",
@@ -74,6 +77,11 @@ def attempt_key(attempt: int) -> str:
 def stop_key(attempt: int) -> str:
     """Why an attempt must end."""
     return f"control/stop-{attempt:04d}.json"
+
+
+def reset_key(attempt: int, number: int) -> str:
+    """That all slices were reset after an attempt, since a worker was silent."""
+    return f"control/reset-{attempt:04d}-{number}.json"
 
 
 def verdict_key(attempt: int) -> str:

@@ -10,7 +10,6 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from multislice_nb.jobs import layout
 from multislice_nb.jobs.shipping import PART
 from multislice_nb.jobs.worker import place
 
@@ -47,9 +46,9 @@ class LogLine:
 class _Follower:
     """One worker's log of one attempt, read from where it was left."""
 
-    def __init__(self, store: Store, rank: int, attempt: int) -> None:
+    def __init__(self, store: Store, rank: int, attempt: int, folder: str) -> None:
         self._store = store
-        self._folder = layout.log_folder(rank, attempt)
+        self._folder = folder
         self._rank = rank
         self._attempt = attempt
         self._at = 0
@@ -100,6 +99,7 @@ def read_logs(
     follow: bool = False,
     ended: Callable[[], bool] = lambda: True,
     pause: float = 1.0,
+    supervisor: bool = False,
 ) -> Iterator[LogLine]:
     """Lines of the logs of a run.
 
@@ -111,14 +111,17 @@ def read_logs(
         follow: Go on with what comes until the run has ended.
         ended: Whether it has.
         pause: Seconds between two looks.
+        supervisor: What the supervisors logged, of all boots, instead of the command; its attempt is 0.
     """
     wanted = sorted(set(ranks)) if ranks is not None else list(range(job.workers))
-    followers: dict[tuple[int, int], _Follower] = {}
+    followers: dict[tuple[int, str], _Follower] = {}
     while True:
         last = not follow or ended()
-        for number in _attempts(store, wanted, attempt):
-            for rank in wanted:
-                followers.setdefault((number, rank), _Follower(store, rank, number))
+        for rank in wanted:
+            for name in _folders(store, rank, attempt, supervisor=supervisor):
+                number = int(name) if name.isdigit() else 0
+                follower = _Follower(store, rank, number, f"logs/{rank:05d}/{name}")
+                followers.setdefault((rank, name), follower)
         batches = [reader.lines(last=last) for _, reader in sorted(followers.items())]
         yield from heapq.merge(*batches)
         if last:
@@ -126,11 +129,10 @@ def read_logs(
         time.sleep(pause)
 
 
-def _attempts(store: Store, ranks: list[int], attempt: int | None) -> list[int]:
-    if attempt is not None:
-        return [attempt]
-    names = {name for rank in ranks for name in store.list(f"logs/{rank:05d}")}
-    return sorted(int(name) for name in names if name.isdigit())
+def _folders(store: Store, rank: int, attempt: int | None, *, supervisor: bool) -> list[str]:
+    if attempt is not None and not supervisor:
+        return [f"{attempt:04d}"]
+    return [name for name in store.list(f"logs/{rank:05d}") if name.startswith("boot-") == supervisor]
 
 
 def search_logs(

@@ -67,6 +67,7 @@ class Shipper:
         self._parts: dict[int, _Part] = {}
         self._seen = 0
         self._closing = threading.Event()
+        self._lock = threading.Lock()
         self.grown = time.monotonic()
         self.first_error: tuple[float, str] | None = None
         self.trouble = ""
@@ -79,6 +80,12 @@ class Shipper:
         self._thread.join(timeout)
         return not self._thread.is_alive() and not self.trouble
 
+    def flush(self) -> bool:
+        """Ship what is there now; says whether it arrived."""
+        with self._lock:
+            self._look()
+            return self._ship()
+
     @property
     def silent(self) -> float:
         """Seconds since the file last grew."""
@@ -88,15 +95,14 @@ class Shipper:
         tick = min(0.25, self._interval)
         due = 0.0
         while not self._closing.wait(tick):
-            self._look()
             if time.monotonic() >= due:
-                self._ship()
+                self.flush()
                 due = time.monotonic() + self._interval
+            else:
+                with self._lock:
+                    self._look()
         limit = time.monotonic() + 120.0
-        while True:
-            self._look()
-            if self._ship() or time.monotonic() > limit:
-                return
+        while not self.flush() and time.monotonic() < limit:
             time.sleep(self._interval)
 
     def _look(self) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OUTCOMES", "AttemptStatus", "JobStatus", "WorkerStatus", "read_status"]
 
+_CREATION_SECONDS = 300.0
+
 OUTCOMES = ("succeeded", "failed", "timed out", "cancelled")
 """How a run can end."""
 
@@ -170,7 +172,8 @@ def read_status(store: Store, job: JobSpec, run: int, queued_resource: str, erro
     end = here.read_json(layout.END) if layout.END in names else None
     submitted = float((here.read_json(layout.RUN) or {}).get("time", 0.0))
     attempts = _attempts(gang, names, end)
-    state, reason = _state(end, attempts, queued_resource, error)
+    young = layout.BEGAN not in names and time.time() - submitted < _CREATION_SECONDS
+    state, reason = _state(end, attempts, queued_resource, error, young=young)
     shape = f"{job.node_count} x {job.accelerator_type}" if job.node_count > 1 else job.accelerator_type
     return JobStatus(
         name=job.name,
@@ -203,23 +206,27 @@ def _attempts(gang: Gang, names: set[str], end: dict[str, Any] | None) -> tuple[
 
 
 def _state(
-    end: dict[str, Any] | None, attempts: tuple[AttemptStatus, ...], queued_resource: str, error: str
+    end: dict[str, Any] | None,
+    attempts: tuple[AttemptStatus, ...],
+    queued_resource: str,
+    error: str,
+    *,
+    young: bool,
 ) -> tuple[str, str]:
     if end is not None:
         return str(end["outcome"]), str(end["reason"])
-    if not queued_resource:
-        return "failed", "its queued resource is gone, and no worker said why"
+    if not queued_resource:  # whoever submits a young one may be about to ask for it
+        gone = ("failed", "its queued resource is gone, and no worker said why")
+        return ("queued", "its queued resource is not there yet") if young else gone
     if queued_resource in {"FAILED", "SUSPENDED", "SUSPENDING"}:
         return "failed", f"its queued resource is {queued_resource}" + (f": {error}" if error else "")
     if not attempts:
-        return (
-            ("starting", "")
-            if queued_resource == "ACTIVE"
-            else ("queued", f"queued resource {queued_resource}")
-        )
-    if attempts[-1].ended is None:
-        return "running", f"attempt {attempts[-1].number}"
-    return "repairing", f"after attempt {attempts[-1].number}: {attempts[-1].reason}"
+        waiting = ("queued", f"queued resource {queued_resource}")
+        return ("starting", "") if queued_resource == "ACTIVE" else waiting
+    last = attempts[-1]
+    if last.ended is None:
+        return "running", f"attempt {last.number}"
+    return "repairing", f"after attempt {last.number}: {last.reason}"
 
 
 def _worker(here: Store, job: JobSpec, rank: int) -> WorkerStatus:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import config
+from multislice_nb.cloud.times import parse_duration
 from multislice_nb.errors import AlreadyExistsError, ConfigurationError, InvalidRequestError
 from multislice_nb.jobs import layout
 from multislice_nb.jobs.record import JobSpec, Limits
@@ -211,9 +212,10 @@ def launch(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> Job:
         "emulator": cloud.is_emulator,
     }
     folder = store.child(layout.run_folder(spec.name, run))
+    folder.write_json(layout.JOB, spec.to_json())
     folder.write_json(layout.RUN, document)
     try:
-        cloud.create(request)
+        cloud.create(request, ttl=_longest(request, spec.limits))
     except Exception:
         if run == 1:  # nothing runs under this name: it is free again
             store.remove(layout.job_folder(spec.name))
@@ -221,6 +223,14 @@ def launch(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> Job:
             store.remove(layout.run_folder(spec.name, run))
         raise
     return Job(store, spec.name, cloud=cloud)
+
+
+def _longest(request: QueuedResourceRequest, limits: Limits) -> float | None:
+    """Seconds after which the request's time to live is over: known only where its wait has an end."""
+    waiting = request.valid_until_duration
+    if waiting is None:
+        return None
+    return parse_duration(waiting).total_seconds() + limits.time_limit + limits.final_grace + 3600.0
 
 
 def _existing(job: Job, spec: JobSpec) -> Job:

@@ -58,10 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     signal.signal(signal.SIGTERM, terminated)
     store = Store(arguments.store)
-    job = JobSpec.from_json(store.read_json(f"{layout.job_folder(arguments.job)}/{layout.JOB}") or {})
+    run_store = store.child(layout.run_folder(arguments.job, arguments.run))
+    document = run_store.read_json(layout.JOB)
+    if document is None:
+        raise SystemExit(f"there is no job {arguments.job} in {store.url}")
+    job = JobSpec.from_json(document)
     machine, boot = Machine.here(), new_boot()
     rank = rank_of(job, machine)
-    run_store = store.child(layout.run_folder(job.name, arguments.run))
     own_log = _logging(local_folder(job.name, arguments.run) / "logs" / f"boot-{boot}.log")
     shipper = Shipper(own_log, run_store, f"logs/{rank:05d}/boot-{boot}", max(1.0, job.limits.heartbeat))
     beat = Beat(
@@ -81,14 +84,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             deadline=Gang(run_store, job).began() + job.limits.time_limit,
             signals=signals,
         )
-        _supervise(worker)
+        _supervise(worker, shipper)
     finally:
         beat.close()
         shipper.close(30.0)
     return 0
 
 
-def _supervise(worker: Worker) -> None:
+def _supervise(worker: Worker, shipper: Shipper) -> None:
     log.info("%s on %s, boot %s", worker.place, worker.machine.node_id, worker.boot)
     left = end_leftovers()
     if left:
@@ -102,7 +105,7 @@ def _supervise(worker: Worker) -> None:
             break
         Attempting(worker, attempt).run()
     if not worker.signals.terminated:
-        finish(worker)
+        finish(worker, shipper.flush)
     log.info("this supervisor ends")
 
 

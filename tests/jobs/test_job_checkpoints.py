@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,10 +73,20 @@ def damage_missing(step: Path) -> None:
     next(path for path in step.rglob("manifest.ocdbt") if path.is_file()).unlink()
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[int]]]:
+    """A folder of checkpoints at steps 2, 4 and 6, and the records of all steps."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, train(folder, 6)
+
+
 @pytest.mark.parametrize("damage", [damage_truncated, damage_flipped, damage_missing])
-def test_a_damaged_checkpoint_is_left_out_with_a_warning(tmp_path: Path, damage: Any) -> None:
+def test_a_damaged_checkpoint_is_left_out_with_a_warning(
+    tmp_path: Path, trained: tuple[Path, list[list[int]]], damage: Any
+) -> None:
     """The one before it is taken, and the damaged one is saved anew when its step comes again."""
-    whole = train(tmp_path, 6)
+    folder, whole = trained
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     damage(tmp_path / "steps" / "6")
     with pytest.warns(RuntimeWarning, match="Checkpoint 6 is left out"):
         total, step, records = restored(tmp_path)
@@ -84,12 +95,12 @@ def test_a_damaged_checkpoint_is_left_out_with_a_warning(tmp_path: Path, damage:
     assert restored(tmp_path)[1] == 6
 
 
-def test_a_half_written_checkpoint_is_not_one(tmp_path: Path) -> None:
+def test_a_half_written_checkpoint_is_not_one(tmp_path: Path, trained: tuple[Path, list[list[int]]]) -> None:
     """What a killed process left under a temporary name is cleared away."""
-    train(tmp_path, 4)
-    (tmp_path / "steps" / "4").rename(tmp_path / "steps" / "4.orbax-checkpoint-tmp")
-    assert restored(tmp_path)[1] == 2
-    assert sorted(path.name for path in (tmp_path / "steps").iterdir()) == ["2"]
+    shutil.copytree(trained[0], tmp_path, dirs_exist_ok=True)
+    (tmp_path / "steps" / "6").rename(tmp_path / "steps" / "6.orbax-checkpoint-tmp")
+    assert restored(tmp_path)[1] == 4
+    assert sorted(path.name for path in (tmp_path / "steps").iterdir()) == ["2", "4"]
 
 
 def test_with_nothing_whole_training_does_not_start_anew_unasked(tmp_path: Path) -> None:

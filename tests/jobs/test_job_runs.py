@@ -115,6 +115,16 @@ def test_a_preempted_slice_is_waited_for_also_while_there_is_no_capacity(
     assert [attempt.kind for attempt in status.attempts] == ["repair", "success"]
 
 
+def test_a_preempted_slice_that_was_alone_is_asked_for_again(submit: Submit, fault: Fault, look: Any) -> None:
+    """Cloud TPU suspends it; whoever waits for the job starts its next run."""
+    command = "echo ready; [ $MULTISLICE_NB_RUN = 2 ] || exec sleep 1000"
+    job = submit("alone-spot", command, node_count=1, spot=True)
+    look.until(job, lambda _: look.texts(job) == ["ready"])
+    fault("preempt", node="alone-spot")
+    status = job.wait(timeout=60)
+    assert (status.run, status.state) == (2, "succeeded"), look.told(job)
+
+
 def test_a_hanging_worker_makes_all_be_reset(submit: Submit, fault: Fault, look: Any) -> None:
     """A worker of a READY slice that is silent is brought back by a reset, asked for by another worker."""
     limits = replace(emulator_limits(), heartbeat=0.3, lost_after=2.0, boot_timeout=2.0)
@@ -124,7 +134,7 @@ def test_a_hanging_worker_makes_all_be_reset(submit: Submit, fault: Fault, look:
     fault("hang", node="hangs-0")
     status = look.done(job, "succeeded")
     assert "rank 0 (slice 0, worker 0) gave no sign of life" in status.attempts[0].reason
-    assert status.attempts[0].kind == "repair"
+    assert status.attempts[0].kind == "failure"  # what hangs a machine may do so again: it counts
 
 
 def test_cancelling_deletes_even_when_the_leader_hangs(submit: Submit, fault: Fault, look: Any) -> None:
@@ -137,6 +147,7 @@ def test_cancelling_deletes_even_when_the_leader_hangs(submit: Submit, fault: Fa
     status = look.done(job, "cancelled")
     assert status.reason == "enough"
     assert "ready" in look.texts(job)
+    assert any("deleting" in line.text for line in job.logs(ranks=[1], supervisor=True))
 
 
 def test_the_time_limit_ends_everything(submit: Submit, look: Any) -> None:
