@@ -71,6 +71,18 @@ class Multislice(SingletonConfigurable):
     ).tag(config=True)
     ssh_user = Unicode(None, allow_none=True, help="User name on the workers").tag(config=True)
     ssh_key = Unicode(None, allow_none=True, help="Private key file for the workers").tag(config=True)
+    ssh_jump = Unicode(
+        None, allow_none=True, help="Host to go through to the workers, as user@bastion:22"
+    ).tag(config=True)
+    ssh_proxy_command = Unicode(
+        None,
+        allow_none=True,
+        help="Command to go through to a worker; may hold {host} {port} {hostname} {node}",
+    ).tag(config=True)
+    ssh_iap = Bool(None, allow_none=True, help="Go through Identity-Aware Proxy, with gcloud").tag(
+        config=True
+    )
+    ssh_internal_ip = Bool(None, allow_none=True, help="Use the workers' internal addresses").tag(config=True)
 
 
 @dataclass(frozen=True, slots=True)

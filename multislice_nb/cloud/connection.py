@@ -123,7 +123,14 @@ def _on_google(settings: config.Settings) -> Cloud:
         return TpuApi(await google_clients(settings.endpoint.value), str(settings.project.value))
 
     configured = config.Multislice.instance()
-    ssh = google_ssh(configured.ssh_user, configured.ssh_key)
+    ssh = google_ssh(
+        configured.ssh_user,
+        configured.ssh_key,
+        jump=configured.ssh_jump,
+        proxy_command=configured.ssh_proxy_command,
+        iap=configured.ssh_iap,
+        internal_ip=configured.ssh_internal_ip,
+    )
     return Cloud(sync(clients), settings, ssh, _ledger("google"))
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from typing import TYPE_CHECKING
 
 from multislice_nb import errors
 from multislice_nb._portal import sync
 from multislice_nb.cluster import registry
+from multislice_nb.cluster.access import give_access
 from multislice_nb.cluster.cluster import Cluster
 from multislice_nb.cluster.formation import START_DEADLINE, Formation, Site
 from multislice_nb.cluster.inventory import workers_of
+from multislice_nb.cluster.ways import proxy_commands
 from multislice_nb.config import state_home
 from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from multislice_nb.cloud import QueuedResource
+    from multislice_nb.cloud import Cloud, NodeStatus, QueuedResource
 
 __all__ = ["aattach", "attach", "site_of"]
 
@@ -77,14 +81,11 @@ async def site_of(queued_resource: QueuedResource) -> Site:
     nodes = await queued_resource.anodes()
     kind = AcceleratorType.parse(status.accelerator_type)
     workers = workers_of(nodes, workers_per_slice=kind.workers, ssh=cloud.ssh)
-    keys: dict[int, str] = {}
-    for node in nodes:
-        attributes = await cloud.aguest_attributes(node.node_id, "hostkeys/")
-        for worker_id, values in enumerate(attributes):
-            key = values.get("hostkeys/ssh-ed25519")
-            if key:
-                keys[node.slice_id * kind.workers + worker_id] = key
-    folder = state_home() / "known_hosts" / cloud.project / cloud.zone
+    # Names are not under host keys, and only some ways need them.
+    path = "" if "{hostname}" in (cloud.ssh.proxy_command or "") else "hostkeys/"
+    keys, hostnames = await _guests(cloud, nodes, kind.workers, path)
+    # Another queued resource of the same name later has other host keys, and begins with an empty file.
+    folder = state_home() / "known_hosts" / cloud.project / cloud.zone / queued_resource.name
     return Site(
         name=queued_resource.name,
         workers=workers,
@@ -92,6 +93,30 @@ async def site_of(queued_resource: QueuedResource) -> Site:
         node_count=len(nodes),
         tpu=not cloud.is_emulator,
         ssh=cloud.ssh,
-        known_hosts=folder / queued_resource.name,
+        known_hosts=folder
+        / (status.create_time.strftime("%Y%m%dT%H%M%S.%f") if status.create_time else "hosts"),
         host_keys=keys,
+        proxies=proxy_commands(
+            cloud.ssh.proxy_command, workers, hostnames=hostnames, project=cloud.project, zone=cloud.zone
+        ),
+        grant=functools.partial(give_access, cloud, nodes) if cloud.ssh.make_access else None,
     )
+
+
+async def _guests(
+    cloud: Cloud, nodes: Sequence[NodeStatus], workers_per_slice: int, path: str
+) -> tuple[dict[int, str], dict[int, str]]:
+    """What the workers publish of themselves, by rank: host keys, and names."""
+    found = await asyncio.gather(*(cloud.aguest_attributes(node.node_id, path) for node in nodes))
+    keys: dict[int, str] = {}
+    names: dict[int, str] = {}
+    for node, attributes in zip(nodes, found, strict=True):
+        for worker_id, values in enumerate(attributes):
+            rank = node.slice_id * workers_per_slice + worker_id
+            if key := values.get("hostkeys/ssh-ed25519"):
+                keys[rank] = key
+            # gcloud takes the key of that name in any namespace.
+            found_names = [value for key, value in values.items() if key.lower().endswith("/hostname")]
+            if found_names:
+                names[rank] = found_names[0]
+    return keys, names

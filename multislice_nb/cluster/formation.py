@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import errors
@@ -22,7 +22,7 @@ from multislice_nb.cluster.report import result_of
 from multislice_nb.cluster.ssh import Connections
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from multislice_nb.cloud import SshSettings
@@ -54,6 +54,8 @@ class Site:
         ssh: How the workers are reached.
         known_hosts: Where their host keys are kept.
         host_keys: What the Cloud TPU API says of them, by rank.
+        proxies: By rank, the command through which a worker is reached.
+        grant: Has the workers know our SSH key.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Site:
     ssh: SshSettings
     known_hosts: Path
     host_keys: Mapping[int, str]
+    proxies: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    grant: Callable[[], Awaitable[None]] | None = None
 
     def environment(self, rank: int, gang: str) -> dict[str, str]:
         """What every engine is told at every start, so that no value of an earlier gang survives."""
@@ -83,7 +87,7 @@ class Formation:
 
     def __init__(self, site: Site, *, report: Callable[[str], None] = lambda _: None) -> None:
         self.site = site
-        self.connections = Connections(site.ssh, site.known_hosts)
+        self.connections = Connections(site.ssh, site.known_hosts, site.proxies)
         self.link: Link | None = None
         self.devices: list[dict[str, Any]] = []
         self.reused = False
@@ -112,7 +116,7 @@ class Formation:
         """
         site = self.site
         self._report(f"connecting to {len(site.workers)} workers")
-        await self.connections.open(site.workers, site.host_keys, deadline=deadline)
+        await self.connections.open(site.workers, site.host_keys, deadline=deadline, grant=site.grant)
         try:
             self._report("preparing workers")
             self._footing = await prepare(self.connections, site.workers, tpu=site.tpu)

@@ -112,6 +112,6 @@ async def areach(queued_resource: QueuedResource, *, deadline: float = START_DEA
     from multislice_nb.cluster.ssh import Connections
 
     site = await site_of(queued_resource)
-    connections = Connections(site.ssh, site.known_hosts)
-    await connections.open(site.workers, site.host_keys, deadline=deadline)
+    connections = Connections(site.ssh, site.known_hosts, site.proxies)
+    await connections.open(site.workers, site.host_keys, deadline=deadline, grant=site.grant)
     return Reach(site, connections, Journal(state_home() / "logs" / site.name, site.workers))

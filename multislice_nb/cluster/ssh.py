@@ -7,16 +7,17 @@ resource alone, so a name or address that is used again after a deletion never m
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb import errors
 from multislice_nb.cluster.inventory import Worker, ranks_text
+from multislice_nb.cluster.ways import Way
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     import asyncssh
@@ -27,6 +28,9 @@ __all__ = ["Completed", "Connections", "known_hosts_line"]
 
 AT_ONCE = 64
 """Handshakes under way at the same time: each costs the notebook's machine a few milliseconds of CPU."""
+
+RETRY_EVERY = 2.0
+"""Seconds between two tries while the workers take a new key: a guest agent looks every few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +52,73 @@ def known_hosts_line(worker: Worker, key: str) -> str:
 class Connections:
     """The open SSH connections to a set of workers, by rank."""
 
-    def __init__(self, settings: SshSettings, known_hosts: Path) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: SshSettings, known_hosts: Path, proxies: Mapping[int, Sequence[str]] | None = None
+    ) -> None:
+        self._way = Way(settings, proxies or {})
         self._known_hosts = known_hosts
         self._open: dict[int, asyncssh.SSHClientConnection] = {}
         self._workers: dict[int, Worker] = {}
         self._listeners: list[asyncssh.SSHListener] = []
 
-    async def open(self, workers: Sequence[Worker], host_keys: Mapping[int, str], *, deadline: float) -> None:
+    async def open(
+        self,
+        workers: Sequence[Worker],
+        host_keys: Mapping[int, str],
+        *,
+        deadline: float,
+        grant: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """Connect to every worker, or to none.
 
         Args:
             workers: Whom to connect to.
             host_keys: By rank, the host key that the Cloud TPU API says a worker has. A worker without one
                 is trusted at its first connection, and held to that key from then on.
-            deadline: Seconds for all of them together.
+            deadline: Seconds for all of them together, and again for a new key to be taken.
+            grant: Has the workers know our key; awaited once if they refuse it.
 
         Raises:
             errors.ConnectError: Names the workers that did not answer, and why the first did not.
         """
         self._workers = {worker.rank: worker for worker in workers}
+        keys = await asyncio.to_thread(self._write_known_hosts, workers, host_keys)
+        try:
+            await self._way.open()
+            failed = await self._connect(workers, keys, deadline)
+            if grant is not None and _refused(failed):
+                await grant()
+                failed = await self._insist(failed, keys, deadline)
+        except BaseException:
+            await self.close()
+            raise
+        if failed:
+            await self.close()
+            raise self._refusal(failed, deadline, granted=grant is not None)
+        seen = {rank: self._key_of(rank) for rank in self._open if rank not in keys}
+        if seen:
+            await asyncio.to_thread(self._write_known_hosts, workers, keys | seen)
+
+    async def _insist(
+        self, failed: dict[int, BaseException], keys: Mapping[int, str], deadline: float
+    ) -> dict[int, BaseException]:
+        """Try again while they refuse a key that they are about to take; what failed in the end."""
+        limit = time.monotonic() + deadline
+        while _refused(failed) and time.monotonic() < limit:
+            await asyncio.sleep(RETRY_EVERY)
+            failed = await self._connect([self._workers[rank] for rank in failed], keys, deadline)
+        return failed
+
+    async def _connect(
+        self, workers: Sequence[Worker], keys: Mapping[int, str], deadline: float
+    ) -> dict[int, BaseException]:
+        """Connect to these at once; what failed, by rank."""
         limit = asyncio.Semaphore(AT_ONCE)
-        await self._write_known_hosts(workers, host_keys, deadline=deadline)
 
         async def connect(worker: Worker) -> asyncssh.SSHClientConnection:
             async with limit:
-                return await self._connect(worker)
+                known = str(self._known_hosts) if worker.rank in keys else None
+                return await self._way.connect(worker, known)
 
         tasks = {worker.rank: asyncio.create_task(connect(worker)) for worker in workers}
         try:
@@ -88,64 +133,52 @@ class Connections:
                 failed[rank] = end
             else:
                 self._open[rank] = end
-        if failed:
-            await self.close()
-            raise self._refusal(failed, deadline)
+        return failed
 
-    async def _connect(self, worker: Worker) -> asyncssh.SSHClientConnection:
+    def _key_of(self, rank: int) -> str:
+        """The host key that a worker showed."""
+        key = self._open[rank].get_server_host_key()
+        return key.export_public_key().decode().strip() if key else ""
+
+    def _write_known_hosts(self, workers: Sequence[Worker], host_keys: Mapping[int, str]) -> dict[int, str]:
+        """Store the host keys that are known: those given, and those of earlier connections to the rest."""
+        kept = self._known_hosts.read_text().splitlines() if self._known_hosts.exists() else []
+        earlier = dict(line.split(" ", 1) for line in kept if " " in line)
+        keys = dict(host_keys)
+        for worker in workers:
+            name = known_hosts_line(worker, "").split(" ", 1)[0]
+            if worker.rank not in keys and name in earlier:
+                keys[worker.rank] = earlier[name]
+        text = "".join(known_hosts_line(w, keys[w.rank]) for w in workers if keys.get(w.rank))
+        self._known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial = self._known_hosts.with_name(f".{self._known_hosts.name}.{os.getpid()}")
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+        partial.replace(self._known_hosts)
+        return keys
+
+    def _refusal(
+        self, failed: Mapping[int, BaseException], deadline: float, *, granted: bool
+    ) -> errors.ConnectError:
         import asyncssh
 
-        options: dict[str, Any] = {
-            "known_hosts": str(self._known_hosts),
-            "config": [str(path) for path in self._settings.config_files if path.exists()],
-            "keepalive_interval": 15,
-            "connect_timeout": 20,
-            "login_timeout": 30,
-        }
-        if self._settings.user:
-            options["username"] = self._settings.user
-        if self._settings.client_keys:
-            options["client_keys"] = [str(path) for path in self._settings.client_keys]
-        return await asyncssh.connect(worker.ssh_host, worker.ssh_port, **options)
-
-    async def _write_known_hosts(
-        self, workers: Sequence[Worker], host_keys: Mapping[int, str], *, deadline: float
-    ) -> None:
-        import asyncssh
-
-        async def first_seen(worker: Worker) -> str:
-            with contextlib.suppress(OSError, asyncssh.Error, TimeoutError):  # the connection will say why
-                async with asyncio.timeout(min(deadline, 20)):
-                    key = await asyncssh.get_server_host_key(worker.ssh_host, worker.ssh_port)
-                    return key.export_public_key().decode().strip() if key else ""
-            return ""
-
-        unknown = [worker for worker in workers if worker.rank not in host_keys]
-        seen = await asyncio.gather(*(first_seen(worker) for worker in unknown))
-        keys = dict(host_keys) | {worker.rank: key for worker, key in zip(unknown, seen, strict=True) if key}
-        text = "".join(
-            known_hosts_line(worker, keys[worker.rank]) for worker in workers if worker.rank in keys
-        )
-
-        def write() -> None:
-            self._known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(self._known_hosts, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text)
-
-        await asyncio.to_thread(write)
-
-    def _refusal(self, failed: Mapping[int, BaseException], deadline: float) -> errors.ConnectError:
         rank = min(failed)
         worker, cause = self._workers[rank], failed[rank]
         reason = (
             f"no answer within {deadline:.0f} s" if isinstance(cause, asyncio.CancelledError) else str(cause)
         )
         who = ranks_text(failed, total=len(self._workers))
+        fix = "Check that the nodes are READY, that a firewall rule allows SSH, and that your SSH key is known there."
+        if isinstance(cause, asyncssh.HostKeyNotVerifiable):
+            fix = "Another machine answers there, or it was made anew: look before you trust it, and remove "
+            fix += f"{self._known_hosts} if you do."
+        elif granted and _refused(failed):
+            reason += f" (the key is in the nodes' metadata, and was not taken within {deadline:.0f} s)"
+            fix = "Attach again in a minute; if it stays so, the guest agent there does not run, or OS Login is on."
         error = errors.ConnectError(
             f"No SSH connection to {who} of {len(self._workers)}; "
             f"{worker}, {worker.ssh_host}:{worker.ssh_port}: {reason or type(cause).__name__}.",
-            fix="Check that the nodes are READY, that a firewall rule allows SSH, and that your SSH key is known there.",
+            fix=fix,
         )
         error.__cause__ = cause
         return error
@@ -230,6 +263,11 @@ class Connections:
             listener.close()
         self._listeners.clear()
 
+    async def abort(self) -> None:
+        """Drop every connection at once, as a network does that fails."""
+        for connection in self._open.values():
+            connection.abort()
+
     async def close(self) -> None:
         """Close every connection and forward. What runs on the workers runs on."""
         self.close_forwards()
@@ -239,12 +277,20 @@ class Connections:
             *(connection.wait_closed() for connection in self._open.values()), return_exceptions=True
         )
         self._open.clear()
+        await self._way.close()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _refused(failed: Mapping[int, BaseException]) -> bool:
+    """Whether there are failures, and all are of workers that do not know our key."""
+    import asyncssh
+
+    return bool(failed) and all(isinstance(end, asyncssh.PermissionDenied) for end in failed.values())
 
 
 def _decode(data: Any) -> str:

@@ -1,0 +1,104 @@
+"""Have the workers know this user's SSH key, as `gcloud compute tpus tpu-vm ssh` does at its first use."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from multislice_nb import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from multislice_nb.cloud import Cloud, NodeStatus
+
+__all__ = ["give_access", "public_key"]
+
+METADATA = "ssh-keys"
+"""The node's metadata entry that its guest agent makes users and authorized keys from: `USER:KEY` lines."""
+
+
+async def give_access(cloud: Cloud, nodes: Sequence[NodeStatus]) -> None:
+    """Put the public key into the metadata of every slice that does not have it; makes a key where there is none.
+
+    Keys of others stay. It takes the workers some seconds to notice.
+
+    Raises:
+        errors.ConfigurationError: The key cannot be read without its passphrase, or not written.
+        errors.PermissionDeniedError: The account may not change nodes.
+    """
+    user = cloud.ssh.user or getpass.getuser()
+    key = await asyncio.to_thread(public_key, cloud.ssh.client_keys[0])
+    entry = f"{user}:{key}"
+    lacking = [
+        node for node in nodes if key.split()[1] not in _keys_of(node.metadata.get(METADATA, ""), user)
+    ]
+    for node in lacking:
+        if node.metadata.get("enable-oslogin", "").upper() == "TRUE":
+            raise errors.ConfigurationError(
+                f"{node.node_id} takes logins from OS Login, which passes over keys in its metadata.",
+                fix=f"gcloud compute os-login ssh-keys add --key-file={cloud.ssh.client_keys[0]}.pub, then set the "
+                "user name that it shows: %config Multislice.ssh_user = '...'.",
+            )
+    await asyncio.gather(
+        *(
+            cloud.provider.set_node_metadata(
+                node.node_id,
+                cloud.zone,
+                {METADATA: "\n".join(filter(None, [node.metadata.get(METADATA, "").strip("\n"), entry]))},
+            )
+            for node in lacking
+        )
+    )
+
+
+def _keys_of(text: str, user: str) -> set[str]:
+    """The base64 parts of a user's keys."""
+    lines = [line.strip().partition(":") for line in text.splitlines()]
+    return {words[1] for name, _, key in lines if name == user and len(words := key.split()) > 1}
+
+
+def public_key(path: Path) -> str:
+    """The public half of a private key file, in one line; the pair is made where there is none.
+
+    Raises:
+        errors.ConfigurationError: It is protected by a passphrase and has no `.pub` beside it, or cannot be
+            read or made.
+    """
+    import asyncssh
+
+    try:
+        if not path.exists():
+            _make(path)
+        public = path.with_name(path.name + ".pub")
+        if public.exists():
+            return public.read_text().strip()
+        return asyncssh.read_private_key(str(path)).export_public_key().decode().strip()
+    except (OSError, asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+        raise errors.ConfigurationError(
+            f"The SSH key {path} cannot be used: {error}.",
+            fix="Name another with %config Multislice.ssh_key = '...', or put its public half beside it as .pub.",
+        ) from error
+
+
+def _make(path: Path) -> None:
+    """Make a pair as gcloud does, so that gcloud goes on with it. Who comes second takes what the first made."""
+    import asyncssh
+
+    comment = f"{getpass.getuser()}@{socket.gethostname()}"
+    key = asyncssh.generate_private_key("ssh-rsa", comment=comment, key_size=3072)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(key.export_private_key())
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        return
+    finally:
+        partial.unlink()
+    path.with_name(path.name + ".pub").write_bytes(key.export_public_key())
