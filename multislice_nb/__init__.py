@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from multislice_nb import cloud, cluster, errors, experiments, plotting, sharding, tpu
+    from multislice_nb import cloud, cluster, errors, experiments, jobs, plotting, sharding, tpu
     from multislice_nb.cloud import connect
     from multislice_nb.cluster import attach
     from multislice_nb.experiments import sweep
@@ -37,6 +37,7 @@ __all__ = [
     "connect",
     "errors",
     "experiments",
+    "jobs",
     "largest_batch",
     "load_ipython_extension",
     "panel",
@@ -49,7 +50,7 @@ __all__ = [
     "tpu",
 ]
 
-_ROOMS = {"cloud", "cluster", "errors", "experiments", "plotting", "sharding", "tpu"}
+_ROOMS = {"cloud", "cluster", "errors", "experiments", "jobs", "plotting", "sharding", "tpu"}
 _HOMES = {
     "attach": "cluster",
     "connect": "cloud",

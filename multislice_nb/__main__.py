@@ -1,4 +1,4 @@
-"""The command line: `python -m multislice_nb demo` and `python -m multislice_nb emulator`."""
+"""The command line: `python -m multislice_nb demo`, `emulator` and `job`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from multislice_nb import __version__, demo, errors
 from multislice_nb.emulator import cli as emulator_cli
+from multislice_nb.jobs import cli as jobs_cli
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,14 +23,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo.add_parser(commands)
     emulator_cli.add_parser(commands)
+    jobs_cli.add_parser(commands)
     arguments = parser.parse_args(argv)
+    run = {"demo": demo.run, "emulator": emulator_cli.run, "job": jobs_cli.run}[arguments.command]
     try:
-        return demo.run(arguments) if arguments.command == "demo" else emulator_cli.run(arguments)
+        return run(arguments)
     except errors.MultisliceError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Interrupted; nothing was left running.", file=sys.stderr)
+        print("Interrupted.", file=sys.stderr)
         return 130
 
 
