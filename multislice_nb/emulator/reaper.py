@@ -22,6 +22,8 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _DEADLINE = 15.0
+# macOS allows 103 bytes for the path of a unix socket; the sockets' own names are short.
+_LONGEST_FOLDER = 85
 
 
 def _prctl(option: int, argument: int) -> bool:
@@ -74,10 +76,10 @@ def main(home: Path) -> None:
     """Start the daemon, outlive it, and clean up."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     emulator_id = secrets.token_hex(8)
-    # A short path: unix sockets allow about a hundred characters.
-    scratch = Path(tempfile.mkdtemp(prefix="multislice_nb-"))
     vms = home / "vms"
-    shutil.rmtree(vms, ignore_errors=True)  # what a machine that lost its power left
+    for left in (vms, home / "run"):  # by a machine that lost its power
+        shutil.rmtree(left, ignore_errors=True)
+    scratch = _scratch(home)
     arguments = [str(home), emulator_id, str(scratch)]
     daemon = subprocess.Popen([sys.executable, "-m", "multislice_nb.emulator.serve", *arguments])
 
@@ -92,6 +94,15 @@ def main(home: Path) -> None:
     finally:
         _clean_up(emulator_id, [scratch, vms])
         _forget_address(home, daemon.pid)
+
+
+def _scratch(home: Path) -> Path:
+    """A folder for unix sockets, whose paths may have about a hundred characters."""
+    wanted = home / "run"
+    if len(os.fsencode(wanted)) > _LONGEST_FOLDER:
+        return Path(tempfile.mkdtemp(prefix="multislice_nb-"))
+    wanted.mkdir(mode=0o700)
+    return wanted
 
 
 def _forget_address(home: Path, daemon: int) -> None:

@@ -142,6 +142,21 @@ def test_stopping_ends_every_process_and_removes_the_disks(own_home: Path) -> No
     assert not daemon.stop()
 
 
+def test_a_long_state_folder_works_and_leaves_no_folder_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the path is too long for unix sockets a temporary folder holds them, and goes at the end."""
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("MULTISLICE_NB_HOME", str(tmp_path / ("long" * 30)))
+    emulated = Emulated(daemon.ensure_running())
+    assert len(list(temporary.iterdir())) == 1
+    assert emulated.rest("GET", f"/v2/{PARENT}/nodes").status == 200
+    daemon.stop()
+    assert not list(temporary.iterdir())
+
+
 def test_the_state_survives_no_restart(own_home: Path) -> None:
     """daemon.json of a stopped emulator is gone, so that nobody waits for it."""
     daemon.ensure_running()
