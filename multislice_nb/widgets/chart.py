@@ -75,7 +75,7 @@ def explore(
             axes.minorticks_off()
     axes.set_ylim(bottom=0)
     dress(axes, colours, x=_LABELS.get(x, x), y=_LABELS.get(y, y))
-    head(axes, colours, title=" and ".join(frames), columns=3)
+    head(chart, colours, title=" and ".join(frames))
     return chart
 
 

@@ -43,6 +43,7 @@ class Explorer:
         self._keep = keep
         self._folder = folder or Path()
         self._wanted = 0
+        self._looking = False
         self._png = b""
         narrow = {"layout": widgets.Layout(width="260px"), "style": {"description_width": "70px"}}
         wide = {"layout": widgets.Layout(width="420px"), "style": {"description_width": "70px"}}
@@ -91,11 +92,15 @@ class Explorer:
         last = self._session.results
         paths = [*([str(last.path)] if last is not None else []), *map(str, found)]
         names = list(dict.fromkeys(paths))
+        self._looking = True
         set_options(self.file, names or [_NONE])
         set_options(self.other, [_NONE, *names])
+        self._looking = False
         self._changed()
 
     def _changed(self, change: Any = None) -> None:
+        if self._looking:
+            return
         if self.file.value in {None, _NONE}:
             self._note.value = (
                 '<div class="msnb msnb-empty">No results file here. Measure with '

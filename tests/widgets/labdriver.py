@@ -30,7 +30,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-DEADLINE = 60_000
+DEADLINE = 40_000
 """Milliseconds to wait for something on a page."""
 
 
@@ -143,7 +143,7 @@ class Notebook:
         page.set_default_timeout(DEADLINE)
         page.goto(address)
         page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
-        page.get_by_text("Python 3", exact=False).first.wait_for()
+        page.locator(".jp-Toolbar-kernelName", has_text="Python 3").wait_for()
         self.idle()
 
     def idle(self) -> None:
@@ -170,3 +170,23 @@ class Notebook:
     def output(self, number: int) -> Any:
         """What a cell has put out."""
         return self.cell(number).locator(".jp-Cell-outputWrapper")
+
+    def button(self, name: str) -> Any:
+        """A button of the panel, by its words."""
+        return self.page.get_by_role("button", name=re.compile(re.escape(name) + "$"))
+
+    def tab(self, name: str) -> Any:
+        """A tab of the panel."""
+        return self.page.locator(".jupyter-widget-tab .lm-TabBar-tab", has_text=name)
+
+    def told(self, text: str) -> Any:
+        """What the panel says of what it did."""
+        return self.page.locator(".msnb-notes").get_by_text(text)
+
+    def dark(self) -> None:
+        """JupyterLab's dark theme, by its command palette's own command."""
+        self.page.get_by_role("menuitem", name="Settings").click()
+        self.page.get_by_role("menuitem", name="Theme", exact=True).hover()
+        self.page.get_by_role("menuitem", name="JupyterLab Dark", exact=True).click()
+        self.page.locator("body[data-jp-theme-light='false']").wait_for()
+        self.page.keyboard.press("Escape")
