@@ -168,7 +168,7 @@ class Shell:
         if not found:
             raise errors.InvalidRequestError(
                 f"No worker knows a detached command {name!r}.",
-                fix="See which there are: %multislice sh --list.",
+                fix="See which there are: %multislice ps.",
             )
         return found[-1]
 

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.errors import MagicError
+from multislice_nb.magics.actions_create import CreateActions
+from multislice_nb.magics.actions_environment import EnvironmentActions
 from multislice_nb.magics.actions_jobs import JobActions
 from multislice_nb.magics.actions_planning import PlanningActions
 from multislice_nb.magics.actions_workers import WorkerActions
-from multislice_nb.magics.views import Description, Note, Status, lasted, timeline_text
+from multislice_nb.magics.views import Description, Note, Status, Timeline, lasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from multislice_nb.cloud import Cloud, QueuedResource, QueuedResources, QueuedResourceStatus
+    from multislice_nb.cloud import Cloud, QueuedResource, QueuedResources, Reclaimable, Report
 
 __all__ = ["Actions"]
 
 
-_OURS = {"ttl", "idle_limit", "zones", "capacities", "capacity_timeout", "recreate"}
-"""Flags of create that are not the request's own."""
-
-
-class Actions(WorkerActions, PlanningActions, JobActions):
+class Actions(CreateActions, WorkerActions, EnvironmentActions, PlanningActions, JobActions):
     """All subcommands; those about slices are here."""
 
     def connect(
@@ -38,35 +35,24 @@ class Actions(WorkerActions, PlanningActions, JobActions):
     ) -> Cloud:
         """`connect`."""
         wanted = True if emulator else (False if no_emulator else None)
-        return self.session.connect(project, zone, endpoint=endpoint, emulator=wanted)
+        cloud = self.session.connect(project, zone, endpoint=endpoint, emulator=wanted)
+        for notice in cloud.notices:
+            print(f"Note: {notice}")
+        return cloud
 
-    def create(
-        self,
-        name: str,
-        *,
-        project: str | None = None,
-        wait: bool = False,
-        no_wait: bool = False,  # noqa: ARG002 - gcloud's --async says what happens anyway
-        dry_run: bool = False,
-        in_order: bool = False,
-        **fields: Any,
-    ) -> QueuedResource | Note:
-        """`create`."""
-        cloud = self.session.connected(project)
-        if "startup_script" in fields:
-            fields["startup_script"] = Path(fields["startup_script"])
-        files = fields.pop("metadata_from_file", {})
-        if files:
-            texts = {key: _text_of(key, file) for key, file in files.items()}
-            fields["metadata"] = {**fields.get("metadata", {}), **texts}
-        if dry_run:
-            request = cloud.request(name, **{key: fields[key] for key in fields if key not in _OURS})
-            return Note(f"{request}\n{request.to_gcloud()}")
-        if in_order:
-            fields["race"] = False
-        made = cloud.create(name, **fields)
-        self.session.know(name)
-        return self._awaited(made) if wait else made
+    def doctor(self, accelerator_type: str | None = None, runtime_version: str | None = None) -> Report:
+        """`doctor`."""
+        from multislice_nb.cloud.doctor import diagnose
+
+        line = self._line()
+        report = diagnose(
+            self.session.connected(),
+            accelerator_type,
+            runtime_version,
+            progress=lambda check: line.show(f"Checking … {check.name}"),
+        )
+        line.end()
+        return report
 
     def list(self, zone: str | None = None) -> QueuedResources:
         """`list`."""
@@ -77,21 +63,14 @@ class Actions(WorkerActions, PlanningActions, JobActions):
         found = self.session.get(name, zone)
         return Description(found, found.nodes(), found.timeline())
 
+    def timeline(self, name: str, zone: str | None = None) -> Timeline:
+        """`timeline`."""
+        found = self.session.get(name, zone)
+        return Timeline(name, found.timeline(), found.usage)
+
     def wait(self, name: str, zone: str | None = None, **limits: Any) -> QueuedResource:
         """`wait`."""
         return self._awaited(self.session.get(name, zone), **limits)
-
-    def _awaited(self, queued_resource: QueuedResource, **limits: Any) -> QueuedResource:
-        line = self._line()
-
-        def progress(status: QueuedResourceStatus) -> None:
-            line.show(_path(queued_resource, status), step=f"{status.name} {status.state}")
-
-        try:
-            queued_resource.wait(progress=progress, **limits)
-        finally:
-            line.end(timeline_text(queued_resource.timeline()) if line.watched else "")
-        return queued_resource
 
     def status(self) -> Status:
         """`status`."""
@@ -125,21 +104,27 @@ class Actions(WorkerActions, PlanningActions, JobActions):
         self.session.forget(one.name for one in found)
         return Note("\n".join(_farewell(one, waited=not no_wait) for one in found))
 
-    def recreate(self, name: str, zone: str | None = None) -> QueuedResource:
+    def recreate(self, name: str, zone: str | None = None, *, wait: bool = False) -> QueuedResource:
         """`recreate`."""
         queued_resource = self.session.get(name, zone)
         self._let_go([queued_resource])
         self._follow(f"Recreating {name}", lambda _: queued_resource.arecreate())
-        return queued_resource
+        return self._awaited(queued_resource) if wait else queued_resource
 
-    def reclaim(self, zone: str = "-", *, delete: Sequence[str] = ()) -> Any:
+    def reclaim(self, names: Sequence[str] = (), zone: str = "-", *, yes: bool = False) -> Reclaimable | Note:
         """`reclaim`."""
         found = self.session.connected().reclaim(zone)
-        if not delete:
+        unknown = sorted(set(names) - set(found.names))
+        if unknown:
+            raise MagicError(
+                f"{unknown[0]} is not among what can be reclaimed.",
+                fix=f"It is {', '.join(found.names) or 'nothing'}; delete others with %multislice delete.",
+            )
+        if not yes:
             return found
-        gone = found.sweep(None if tuple(delete) == ("all",) else delete)
+        gone = found.sweep(names or None)
         self.session.forget(gone)
-        return Note(f"Deleted: {', '.join(gone)}" if gone else "Nothing was deleted.")
+        return Note(f"Deleted: {', '.join(gone)}." if gone else "Nothing was deleted.")
 
     def _let_go(self, found: Sequence[QueuedResource]) -> None:
         """Detach from what is about to be deleted, since its engines end with it."""
@@ -161,13 +146,6 @@ class Actions(WorkerActions, PlanningActions, JobActions):
         return Note(control(action))
 
 
-def _path(queued_resource: QueuedResource, status: QueuedResourceStatus) -> str:
-    """The timeline, and how long it has been where it is."""
-    seconds = status.time_in_state()
-    since = f" {lasted(seconds)}" if seconds is not None and not status.is_active else ""
-    return f"{timeline_text(queued_resource.timeline())}{since}"
-
-
 def _farewell(one: QueuedResource, *, waited: bool) -> str:
     status = one.status
     released = (
@@ -178,13 +156,3 @@ def _farewell(one: QueuedResource, *, waited: bool) -> str:
     ended = one.timeline()[-1].at if started else None
     ran = f" · ran {lasted((ended - started).total_seconds())}" if started and ended else ""
     return f"{one.name} {verb}{released}{ran}"
-
-
-def _text_of(key: str, file: str) -> str:
-    try:
-        return Path(file).expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise MagicError(
-            f"The file {file} for the metadata {key} cannot be read: {error.strerror}.",
-            fix="Give a file's path.",
-        ) from error

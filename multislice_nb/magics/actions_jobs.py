@@ -2,69 +2,175 @@
 
 from __future__ import annotations
 
+import ast
+import collections
+import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb.errors import MagicError
 from multislice_nb.magics.base import Base
 from multislice_nb.magics.views import Note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from multislice_nb.jobs import Job, Jobs
+    from multislice_nb.jobs import DryRun, Job, Jobs, JobStatus, Limits, LogLine
 
 __all__ = ["JobActions"]
 
-_TAIL = 200
+_LINES = 200
 """Lines of a job's log that are shown; all of them are in the store."""
 
 
 class JobActions(Base):
     """Each method is a subcommand."""
 
-    def submit(self, name: str, *, command: str, accelerator_type: str, **options: Any) -> Any:
-        """`submit`."""
+    def job_submit(
+        self,
+        name: str,
+        *,
+        accelerator_type: str,
+        command: str | None = None,
+        notebook: str | None = None,
+        cells: Sequence[int] | None = None,
+        parameters: dict[str, str] | None = None,
+        time_limit: str | None = None,
+        max_restarts: int | None = None,
+        **options: Any,
+    ) -> Job | DryRun:
+        """`job submit`."""
         from multislice_nb import jobs
 
+        if command is not None and (notebook or cells):
+            raise MagicError(
+                "A job runs either a command or a notebook.",
+                fix="Leave out the command, --notebook or --cells.",
+            )
+        if parameters and command is not None:
+            raise MagicError("A command has no parameters.", fix="Give it arguments, or --env KEY=VALUE.")
         cloud = self.session.connected()
-        return jobs.submit(name, command, accelerator_type=accelerator_type, cloud=cloud, **options)
+        options |= {"accelerator_type": accelerator_type, "cloud": cloud}
+        if time_limit is not None or max_restarts is not None:
+            options["limits"] = _limits(time_limit, max_restarts, emulated=cloud.is_emulator)
+        if command is not None:
+            made = jobs.submit(name, command, **options)
+        else:
+            source = self._sources(cells) if cells else str(notebook)
+            values = {key: _value(text) for key, text in (parameters or {}).items()}
+            made = jobs.submit_notebook(name, source, parameters=values, **options)
+        if not options.get("dry_run"):
+            self.session.know(name)
+        return made
 
-    def jobs(self, *, store: str | None = None) -> Jobs:
-        """`jobs`."""
+    def job_list(self, *, store: str | None = None) -> Jobs:
+        """`job list`."""
         from multislice_nb import jobs
 
         return jobs.list(store=store, cloud=self.session.connected())
 
-    def job(
+    def job_status(self, name: str, *, store: str | None = None) -> JobStatus:
+        """`job status`."""
+        return self._job(name, store).tend()
+
+    def job_wait(self, name: str, *, store: str | None = None, timeout: str | None = None) -> JobStatus:
+        """`job wait`."""
+        job, line = self._job(name, store), self._line()
+        status = job.wait(
+            timeout=timeout, progress=lambda look: line.show(str(look), step=f"{job.name} {look.state}")
+        )
+        line.end()
+        return status
+
+    def job_logs(
         self,
-        action: str,
         name: str,
         *,
         store: str | None = None,
-        lines: int = _TAIL,
-        folder: str | None = None,
-    ) -> Any:
-        """`job`."""
+        follow: bool = False,
+        ranks: Sequence[int] | None = None,
+        attempt: int | None = None,
+        grep: str | None = None,
+        errors: bool = False,
+        lines: int = _LINES,
+    ) -> Note | None:
+        """`job logs`."""
+        job, wanted = self._job(name, store), _pattern(grep)
+        if errors:
+            found: Sequence[LogLine] = [
+                line for line in job.errors(attempt=attempt) if wanted.search(line.text)
+            ]
+            return Note("\n".join(map(str, found[:lines])) or "No errors.")
+        read = (
+            line for line in job.logs(ranks=ranks, attempt=attempt, follow=follow) if wanted.search(line.text)
+        )
+        if follow:
+            for line in read:
+                print(line, flush=True)
+            return None
+        return Note("\n".join(map(str, collections.deque(read, maxlen=lines))) or "Nothing was logged yet.")
+
+    def job_results(self, name: str, folder: str | None = None, *, store: str | None = None) -> Note:
+        """`job results`."""
+        found = self._job(name, store).results(folder or name)
+        return Note("\n".join(map(str, found)) or f"Job {name} has no results yet.")
+
+    def job_cancel(self, name: str, *, store: str | None = None) -> Note:
+        """`job cancel`."""
+        self._job(name, store).cancel()
+        return Note(f"Job {name} ends; its logs and results are kept, its slices are deleted.")
+
+    def job_retry(self, name: str, *, store: str | None = None) -> Job:
+        """`job retry`."""
+        return self._job(name, store).retry()
+
+    def job_remove(self, name: str, *, store: str | None = None) -> Note:
+        """`job remove`."""
+        self._job(name, store).remove()
+        return Note(f"Job {name} was removed from the store.")
+
+    def _job(self, name: str, store: str | None) -> Job:
         from multislice_nb import jobs
 
-        job = jobs.get(name, store=store, cloud=self.session.connected())
-        actions: dict[str, Callable[[], Any]] = {
-            "wait": lambda: self._awaited_job(job),
-            "logs": lambda: Note("\n".join(map(str, list(job.logs())[-lines:])) or "Nothing was logged yet."),
-            "errors": lambda: Note("\n".join(map(str, job.errors())) or "No errors."),
-            "results": lambda: Note("\n".join(map(str, job.results(folder or name))) or "No results yet."),
-            "cancel": job.cancel,
-            "retry": job.retry,
-            "remove": lambda: self._removed(job),
-        }
-        return actions[action]() if action in actions else job
+        return jobs.get(name, store=store, cloud=self.session.connected())
 
-    @staticmethod
-    def _removed(job: Job) -> Note:
-        job.remove()
-        return Note(f"{job.name} was removed from the store.")
+    def _sources(self, numbers: Sequence[int]) -> list[str]:
+        """The sources of cells by their numbers."""
+        run = self._variables.get("In", [])
+        unknown = [number for number in numbers if not 0 < number < len(run) - 1]
+        if unknown:
+            raise MagicError(
+                f"No cell In[{unknown[0]}] was run before this one.", fix="Name cells by their In[ ] numbers."
+            )
+        return [run[number] for number in numbers]
 
-    def _awaited_job(self, job: Job) -> Any:
-        line = self._line()
-        status = job.wait(progress=lambda look: line.show(str(look), step=f"{job.name} {look.state}"))
-        line.end(str(status) if line.watched else "")
-        return status
+
+def _limits(time_limit: str | None, max_restarts: int | None, *, emulated: bool) -> Limits:
+    from multislice_nb.cloud.times import parse_duration
+    from multislice_nb.jobs import Limits
+    from multislice_nb.jobs.submitting import emulator_limits
+
+    limits = emulator_limits() if emulated else Limits()
+    if time_limit is not None:
+        limits = dataclasses.replace(limits, time_limit=parse_duration(time_limit).total_seconds())
+    if max_restarts is not None:
+        limits = dataclasses.replace(limits, max_restarts=max_restarts)
+    return limits
+
+
+def _pattern(text: str | None) -> re.Pattern[str]:
+    try:
+        return re.compile(text or "")
+    except re.error as error:
+        raise MagicError(
+            f"{text!r} is no regular expression: {error}.",
+            fix="Put a backslash before what is meant literally.",
+        ) from error
+
+
+def _value(text: str) -> Any:
+    """A parameter as Python writes it: a number, a truth value, a list; anything else is text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

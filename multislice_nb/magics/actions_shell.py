@@ -137,16 +137,10 @@ class ShellActions(Base):
         with reach(self.session.get(name)) as opened:
             yield opened
 
-    def _shown(
-        self, run: Callable[[Callable[[object], None]], CellResult], output: str | None
-    ) -> None:
+    def _shown(self, run: Callable[[Callable[[object], None]], CellResult], output: str | None) -> None:
         line = self._line()
         try:
             result = run(lambda look: line.show(str(look)) if output is None else None)
         except KeyboardInterrupt:
             raise CellInterrupted("the command was stopped where it ends with this cell.") from None
-        if output is None:
-            show_result(result, line)
-        else:
-            self._keep(output, result)
-        result.raise_for_error()
+        self._finish(result, line, output)

@@ -1,16 +1,14 @@
-"""The subcommands about workers: attach, files, and the life of a gang."""
+"""The subcommands about attached workers: attach, and the life of a gang."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from multislice_nb.magics.base import Base
 from multislice_nb.magics.following import Look, follow
 from multislice_nb.magics.views import Note, lasted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from multislice_nb.cluster import Cluster
 
 __all__ = ["WorkerActions"]
@@ -35,6 +33,8 @@ class WorkerActions(Base):
 
         cluster = follow(lambda report: aattach(queued_resource, report=report, **limits), show)
         line.end(f"Attached in {lasted(seconds[0])}")
+        if cluster.left is not None:
+            print(f"{cluster.left.name} ran here while nobody was attached: %multislice collect shows it.")
         self.session.use(cluster)
         return cluster
 
@@ -70,53 +70,13 @@ class WorkerActions(Base):
             f"Again: %multislice attach {cluster.name}"
         )
 
-    def collect(self, name: str | None = None) -> Any:
+    def collect(self, name: str | None = None, *, output: str | None = None) -> None:
         """`collect`."""
-        cluster = self.session.cluster(name)
-        line = self._line()
-        result = cluster.collect(check=False, on_update=lambda look: line.show(str(look)))
-        line.end("" if result.ok else str(result))
-        result.raise_for_error()
-        return result
-
-    def push(
-        self,
-        source: str,
-        destination: str | None = None,
-        *,
-        ranks: Sequence[int] | None = None,
-        delete: bool = False,
-        no_gitignore: bool = False,
-        cluster: str | None = None,
-    ) -> Any:
-        """`push`."""
-        line = self._line()
-        done = self.session.cluster(cluster).files.push(
-            source,
-            destination,
-            ranks=ranks,
-            delete=delete,
-            gitignore=not no_gitignore,
-            on_update=lambda look: line.show(str(look), step=f"Pushing {source}"),
+        cluster, line = self.session.cluster(name), self._line()
+        result = cluster.collect(
+            check=False, on_update=lambda look: line.show(str(look)) if output is None else None
         )
-        line.end()
-        return done
-
-    def pull(
-        self,
-        source: str,
-        folder: str = ".",
-        *,
-        ranks: Sequence[int] | None = None,
-        cluster: str | None = None,
-    ) -> Any:
-        """`pull`."""
-        line = self._line()
-        done = self.session.cluster(cluster).files.pull(
-            source, folder, ranks=ranks, on_update=lambda look: line.show(str(look), step=f"Pulling {source}")
-        )
-        line.end()
-        return done
+        self._finish(result, line, output)
 
     def autocell(self, state: str) -> Note:
         """`autocell`."""

@@ -88,6 +88,9 @@ class Argument:
         choices: The only values it can have.
         values: Which values Tab offers: a key of `values.SOURCES`.
         excludes: Arguments of the same group exclude each other.
+        unless: Names of arguments; it must be given if none of them is.
+        named: Whether it takes a name and a value, any number of times, as `-p KEY VALUE`.
+        rest: Whether it takes all that is left of the line, as it is written.
     """
 
     name: str
@@ -101,31 +104,42 @@ class Argument:
     choices: tuple[str, ...] = ()
     values: str = ""
     excludes: str = ""
+    unless: tuple[str, ...] = ()
+    named: bool = False
+    rest: bool = False
+
+    @property
+    def words(self) -> int:
+        """How many words it takes after its flag."""
+        return 0 if self.switch else 2 if self.named else 1
 
     @property
     def shown(self) -> str:
         """As usage texts write it: `--zone ZONE` or `NAME`."""
         if self.switch:
             return self.flags[0]
-        value = self.metavar or self.name.upper()
+        value = "KEY VALUE" if self.named else self.metavar or self.name.upper()
         if self.choices:
             value = "{" + ",".join(self.choices) + "}"
         if self.flags:
             return f"{self.flags[0]} {value}"
-        return value if self.required else f"[{value}]"
+        return value if self.required or self.unless else f"[{value}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subcommand:
-    """One word after `%multislice`.
+    """A word after `%multislice`, or two, as in `job submit`.
 
     Attributes:
-        name: The word.
+        name: The words.
         summary: What it does, in one sentence.
         arguments: What it takes.
         examples: Lines to show, without `%multislice`.
         python: The same in plain Python.
         cell: Whether it is the cell magic's own line rather than a subcommand.
+        body: What a cell below it is, if it takes one: `%%multislice sh`.
+        pasted: A command of another tool that can be pasted after it, by its first word.
+        ours: Arguments that such a command knows nothing of, and that stand before or behind it.
     """
 
     name: str
@@ -134,11 +148,24 @@ class Subcommand:
     examples: tuple[str, ...] = ()
     python: str = ""
     cell: bool = False
+    body: Argument | None = None
+    pasted: str = ""
+    ours: tuple[str, ...] = ()
 
     @property
     def magic(self) -> str:
         """How a line with it begins."""
         return "%%multislice" if self.cell else f"%multislice {self.name}"
+
+    @property
+    def method(self) -> str:
+        """The method that does it."""
+        return self.name.replace("-", "_").replace(" ", "_")
+
+    @property
+    def rest(self) -> Argument | None:
+        """The argument that takes all that is left of the line."""
+        return next((argument for argument in self.arguments if argument.rest), None)
 
     def flag(self, word: str) -> Argument | None:
         """The argument that is spelt so."""
@@ -146,5 +173,5 @@ class Subcommand:
 
     @property
     def positionals(self) -> tuple[Argument, ...]:
-        """Arguments told by their place."""
-        return tuple(argument for argument in self.arguments if not argument.flags)
+        """Arguments told by their place, the rest of the line left out."""
+        return tuple(argument for argument in self.arguments if not argument.flags and not argument.rest)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from multislice_nb.magics.cells import show_result, variable_name
 from multislice_nb.magics.following import Look, follow
 from multislice_nb.magics.views import lasted
 from multislice_nb.widgets.session import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, MutableMapping
 
+    from multislice_nb.cluster import CellResult
     from multislice_nb.magics.autocell import Autocell
     from multislice_nb.magics.live import Line
 
 __all__ = ["Base"]
+
+T = TypeVar("T")
 
 
 class Base:
@@ -26,17 +30,31 @@ class Base:
         autocell: The mode in which every cell runs on the workers.
     """
 
-    def __init__(self, line: Callable[[], Line], variables: Mapping[str, Any], autocell: Autocell) -> None:
+    def __init__(
+        self, line: Callable[[], Line], variables: MutableMapping[str, Any], autocell: Autocell
+    ) -> None:
         self.session = current()
         self._line = line
         self._variables = variables
         self._autocell = autocell
 
-    def _follow(self, doing: str, start: Callable[[Callable[[str], None]], Any]) -> None:
+    def _follow(self, doing: str, start: Callable[[Callable[[str], None]], Coroutine[Any, Any, T]]) -> T:
         line = self._line()
 
-        def show(look: Look[None]) -> None:
+        def show(look: Look[T]) -> None:
             line.show(f"{doing} · {lasted(look.seconds)}", step=doing)
 
-        follow(start, show)
+        found = follow(start, show)
         line.end()
+        return found
+
+    def _keep(self, name: str, value: object) -> None:
+        self._variables[variable_name(name)] = value
+
+    def _finish(self, result: CellResult, line: Line, output: str | None) -> None:
+        """Show a result or keep it in a variable, then raise its failure."""
+        if output is None:
+            show_result(result, line)
+        else:
+            self._keep(output, result)
+        result.raise_for_error()

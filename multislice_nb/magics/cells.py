@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from multislice_nb.cluster import CellResult, Cluster
     from multislice_nb.cluster.progress import CellProgress
 
-__all__ = ["CellInterrupted", "run_cell", "variable_name"]
+__all__ = ["CellInterrupted", "plain_warnings", "run_cell", "show_result", "variable_name"]
 
 _QUIET = 0.5
 """Seconds that a cell may run before it is said that it runs."""
@@ -63,7 +63,7 @@ def run_cell(
             line.show(str(look))
 
     try:
-        with _plain_warnings():
+        with plain_warnings():
             result = cluster.run(code, check=False, on_update=progress, **options)
     except KeyboardInterrupt:
         if last:
@@ -72,13 +72,18 @@ def run_cell(
             f"the cell was stopped on the workers of {cluster.name}; their variables are kept."
         ) from None
     if show:
-        line.end(_text(result, group_outputs))
-        _displays(result)
+        show_result(result, line, group_outputs)
     return result
 
 
+def show_result(result: CellResult, line: Line, group_outputs: str = "type") -> None:
+    """Show what an operation left, in the place of its progress; its failures are the exception's to tell."""
+    line.end(_text(result, group_outputs))
+    _displays(result)
+
+
 @contextlib.contextmanager
-def _plain_warnings() -> Iterator[None]:
+def plain_warnings() -> Iterator[None]:
     """Our own warnings as a sentence: the line of our code that they point to is of no use to anybody."""
     show = warnings.showwarning
 
@@ -140,7 +145,5 @@ def variable_name(text: str) -> str:
         MagicError: It is none.
     """
     if not text.isidentifier():
-        raise MagicError(
-            f"-o of %%multislice cannot be {text!r}.", fix="Give the name of a variable, as -o result."
-        )
+        raise MagicError(f"-o cannot be {text!r}.", fix="Give the name of a variable, as -o result.")
     return text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.completer import SimpleCompletion, context_matcher
 
-from multislice_nb.magics.grammar import CELL, SUBCOMMANDS, subcommand
+from multislice_nb.magics.grammar import CELL, GROUPS, SUBCOMMANDS, subcommand
 from multislice_nb.magics.values import SOURCES, Asked
 
 if TYPE_CHECKING:
@@ -23,8 +23,12 @@ __all__ = ["Completion"]
 _LINE = re.compile(r"\s*(?:[\w.\[\]'\",\s]+=\s*)?%multislice(?P<rest>\s.*)?$", re.DOTALL)
 _CELL = re.compile(r"\s*%%multislice(?P<rest>\s.*)?$", re.DOTALL)
 _VARIABLE = re.compile(r"[${](?P<name>\w*)$")
-_LISTS = {"strategies", "generations", "zones"}
+_LISTS = {"capacities", "generations", "strategies", "zones"}
 """Arguments that take several values with commas between them."""
+
+
+_FIRST = tuple(dict.fromkeys(command.name.split()[0] for command in SUBCOMMANDS))
+"""Words that may follow `%multislice`."""
 
 
 class Completion:
@@ -71,11 +75,25 @@ class Completion:
         if own and variable:
             return variable["name"], _beginning(variable["name"], SOURCES["variables"](self._asked({})))
         if cell:
-            return self._arguments(CELL, before, fragment)
+            return self._below(before, fragment)
         if not before:
-            return fragment, _beginning(fragment, [command.name for command in SUBCOMMANDS] + ["--help"])
-        command = subcommand(before[0])
-        return (fragment, []) if command is None else self._arguments(command, before[1:], fragment)
+            return fragment, _beginning(fragment, [*_FIRST, "--help"])
+        if before[0] in GROUPS and len(before) == 1:
+            alone = subcommand(before[0])
+            flags = _flags(alone, {}) if alone is not None else []
+            return fragment, _beginning(fragment, [*GROUPS[before[0]], *flags])
+        found = _addressed(before)
+        return (fragment, []) if found is None else self._arguments(*found, fragment)
+
+    def _below(self, before: Sequence[str], fragment: str) -> tuple[str, list[str]] | None:
+        """After `%%multislice`: flags of a cell, or a subcommand that takes one."""
+        found = _addressed(before)
+        if found is not None and found[0].body is not None:
+            return self._arguments(*found, fragment)
+        names = [command.name for command in SUBCOMMANDS if command.body is not None]
+        starts = [name.split()[len(before)] for name in names if name.split()[: len(before)] == [*before]]
+        words = _beginning(fragment, starts) if fragment or before else []
+        return (fragment, words) if words else self._arguments(CELL, before, fragment)
 
     def _asked(self, given: Mapping[str, str]) -> Asked:
         return Asked(self._session, self._variables, given)
@@ -92,6 +110,8 @@ class Completion:
             return self._values(previous, given, fragment)
         if fragment.startswith("-"):
             return fragment, _beginning(fragment, _flags(command, given))
+        if command.rest is not None and places > len(command.positionals):
+            return None  # a shell command has begun: its words are files, if anything
         positional = _next_positional(command, places)
         if positional is not None:
             found = self._values(positional, given, fragment)
@@ -129,6 +149,15 @@ def _logical_line(text: str, row: int, column: int) -> str:
     return "" if line.lstrip().startswith("%%") and not at_top else line
 
 
+def _addressed(words: Sequence[str]) -> tuple[Subcommand, Sequence[str]] | None:
+    """The subcommand that words begin with, of two or one, and the words after it."""
+    for count in (2, 1):
+        command = subcommand(" ".join(words[:count]))
+        if command is not None and len(words) >= count:
+            return command, words[count:]
+    return None
+
+
 def _given(command: Subcommand, words: Sequence[str]) -> tuple[dict[str, str], int]:
     """Flags that are on the line with their values, and how many words stand by their place."""
     given: dict[str, str] = {}
@@ -142,14 +171,20 @@ def _given(command: Subcommand, words: Sequence[str]) -> tuple[dict[str, str], i
         elif argument.switch:
             given[argument.name] = ""
         else:
-            given[argument.name] = value if equals else next(rest, "")
+            values = [value] if equals else []
+            values += [next(rest, "") for _ in range(argument.words - len(values))]
+            given[argument.name] = values[-1]
     return given, places
 
 
 def _flags(command: Subcommand, given: Mapping[str, str]) -> list[str]:
     """Flags that can still be given, the required ones first."""
     taken = {a.excludes for a in command.arguments if a.excludes and a.name in given}
-    free = [a for a in command.arguments if a.flags and a.name not in given and a.excludes not in taken]
+    free = [
+        a
+        for a in command.arguments
+        if a.flags and (a.named or a.name not in given) and a.excludes not in taken
+    ]
     return [a.flags[0] for a in sorted(free, key=lambda a: not a.required)] + ["--help"]
 
 

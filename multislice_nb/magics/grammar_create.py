@@ -47,7 +47,13 @@ _SLICES = (
 
 _WHERE = (
     Argument(name="project", flags=("--project",), help="Project id; the connection's if left out"),
-    Argument(name="zone", flags=("--zone",), values="zones", help="Zone; the connection's if left out"),
+    Argument(
+        name="zone",
+        flags=("--zone",),
+        values="zones",
+        help="Zone; the connection's if left out",
+        excludes="where",
+    ),
     Argument(
         name="spot",
         flags=("--spot",),
@@ -160,20 +166,30 @@ _WHEN = (
         flags=("--zones",),
         convert=words,
         values="zones",
-        help="Ask in all of these at once and keep the first that has capacity",
+        help="Ask in all of these and keep the first that has capacity",
         excludes="where",
     ),
     Argument(
         name="capacities",
         flags=("--capacities",),
         convert=words,
-        help="Ask for these kinds at once: on-demand,spot,reserved",
+        values="capacities",
+        help="Ask for these kinds of capacity, as on-demand,spot",
+        excludes="capacity",
+    ),
+    Argument(
+        name="race",
+        flags=("--race",),
+        switch=True,
+        help="With --zones or --capacities: all at once, which happens anyway",
+        excludes="search",
     ),
     Argument(
         name="in_order",
         flags=("--in-order",),
         switch=True,
         help="With --zones or --capacities: one after the other",
+        excludes="search",
     ),
     Argument(
         name="capacity_timeout",
@@ -198,13 +214,32 @@ _WHEN = (
         switch=True,
         help="Check the request and show the gcloud command for it; nothing is sent",
     ),
+    Argument(
+        name="from_rest",
+        flags=("--from-rest",),
+        metavar="FILE",
+        values="variables",
+        help="The JSON body of a create call, or curl's line with it: a file, or a variable",
+    ),
 )
+
+_NAME = Argument(
+    name="name",
+    metavar="NAME",
+    help="Id of the queued resource; with a pasted command or body, instead of its own",
+    unless=("request", "from_rest"),
+)
+
+_OURS = (
+    "ttl", "idle_limit", "zones", "capacities", "race", "in_order", "capacity_timeout", "recreate", "wait",
+    "dry_run",
+)  # fmt: skip
 
 CREATE = Subcommand(
     name="create",
-    summary="Ask for slices: a queued resource.",
+    summary="Ask for slices: a queued resource. gcloud's own command can be pasted after it, or below %%.",
     arguments=(
-        Argument(name="name", metavar="NAME", required=True, help="Id of the queued resource"),
+        _NAME,
         *_SLICES,
         *_WHERE,
         *_WORKERS,
@@ -213,6 +248,15 @@ CREATE = Subcommand(
     examples=(
         "demo --accelerator-type v4-16 --node-count 2 --wait",
         "big --accelerator-type v5litepod-256 --node-count 4 --spot --valid-until-duration 6h",
+        "any --accelerator-type v4-16 --zones us-central2-b,us-east1-d --capacities on-demand,spot --ttl 8h",
+        "--wait gcloud compute tpus queued-resources create demo --accelerator-type=v4-16 --node-count=2",
+        "--from-rest body.json",
     ),
+    body=Argument(
+        name="request",
+        help="A pasted gcloud compute tpus queued-resources create …, the JSON body of a create call, or curl's",
+    ),
+    pasted="gcloud",
+    ours=_OURS,
     python="cloud.create('demo', accelerator_type='v4-16', node_count=2)",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, integer, pairs, words
+from multislice_nb.magics.arguments import Argument, Subcommand, integer, pairs, ranks, words
 
 __all__ = ["JOBS"]
 
@@ -12,68 +12,201 @@ _STORE = Argument(
     metavar="PLACE",
     help="Where jobs are kept: gs://bucket/folder, or a folder with the emulator",
 )
+_NAME = Argument(name="name", metavar="NAME", required=True, values="jobs", help="The job")
 
-JOBS = (
+_CODE = (
+    Argument(
+        name="command",
+        metavar="COMMAND",
+        rest=True,
+        unless=("notebook", "cells"),
+        help="All that follows the flags, for a shell in the folder of the code",
+    ),
+    Argument(
+        name="notebook",
+        flags=("--notebook",),
+        metavar="FILE",
+        values="files",
+        help="Execute this notebook on every worker instead of a command",
+        excludes="what",
+    ),
+    Argument(
+        name="cells",
+        flags=("--cells",),
+        convert=ranks,
+        metavar="NUMBERS",
+        help="Or these cells of this notebook, by their numbers in In[ ], as 3,5-7",
+        excludes="what",
+    ),
+    Argument(
+        name="parameters",
+        flags=("--parameter", "-p"),
+        named=True,
+        help="A value for the notebook's cell tagged parameters; may be repeated",
+    ),
+    Argument(name="folder", flags=("--folder",), values="files", help="The folder of the code"),
+    Argument(
+        name="requirements", flags=("--requirements",), convert=words, help="Packages, as jax,flax==0.12"
+    ),
+    Argument(name="setup", flags=("--setup",), metavar="COMMAND", help="Prepares each worker once"),
+    Argument(name="env", flags=("--env",), convert=pairs, metavar="KEY=VALUE,…", help="Environment"),
+    Argument(
+        name="secrets",
+        flags=("--secrets",),
+        convert=pairs,
+        metavar="KEY=SECRET,…",
+        help="Variables that the workers read from Secret Manager, as TOKEN=projects/…/versions/1",
+    ),
+)
+
+_WHERE = (
+    Argument(
+        name="accelerator_type",
+        flags=("--accelerator-type",),
+        required=True,
+        values="accelerator_types",
+        help="What each slice is, as v4-16",
+    ),
+    Argument(name="node_count", flags=("--node-count",), convert=integer, help="Slices"),
+    Argument(name="zone", flags=("--zone",), values="zones", help="Zone; the connection's if left out"),
+    Argument(name="spot", flags=("--spot",), switch=True, help="Spot capacity", excludes="capacity"),
+    Argument(
+        name="reserved", flags=("--reserved",), switch=True, help="Reserved capacity", excludes="capacity"
+    ),
+    Argument(
+        name="runtime_version",
+        flags=("--runtime-version",),
+        values="runtime_versions",
+        help="Software of the workers",
+    ),
+    Argument(name="network", flags=("--network",), help="VPC network"),
+    Argument(name="subnetwork", flags=("--subnetwork",), help="VPC subnetwork"),
+    Argument(
+        name="service_account",
+        flags=("--service-account",),
+        metavar="EMAIL",
+        help="The workers' service account",
+    ),
+    Argument(
+        name="valid_until_duration",
+        flags=("--valid-until-duration",),
+        metavar="DURATION",
+        help="Give up waiting for capacity after so long, as 6h",
+    ),
+    Argument(
+        name="time_limit", flags=("--time-limit",), metavar="DURATION", help="For the whole run, as 12h"
+    ),
+    Argument(
+        name="max_restarts",
+        flags=("--max-restarts",),
+        convert=integer,
+        metavar="COUNT",
+        help="How often it is started again after a failure of its own",
+    ),
+    _STORE,
+    Argument(name="dry_run", flags=("--dry-run",), switch=True, help="Only say what would be done"),
+)
+
+_LOGS = (
+    _NAME,
+    Argument(name="follow", flags=("--follow", "-f"), switch=True, help="Go on until it has ended"),
+    Argument(name="ranks", flags=("--ranks",), convert=ranks, help="Only these workers, as 0,2-3"),
+    Argument(name="attempt", flags=("--attempt",), convert=integer, help="Only this attempt"),
+    Argument(name="grep", flags=("--grep",), metavar="REGEX", help="Only lines that match"),
+    Argument(
+        name="errors", flags=("--errors",), switch=True, help="Only lines that look like errors, oldest first"
+    ),
+    Argument(name="lines", flags=("--lines",), convert=integer, help="The last so many; 200 if left out"),
+    _STORE,
+)
+
+JOBS: tuple[Subcommand, ...] = (
     Subcommand(
-        name="submit",
-        summary="Run a command on every worker of new slices, unattended, to its end.",
+        name="job submit",
+        summary="Run a command or a notebook on every worker of new slices, unattended, to its end.",
         arguments=(
             Argument(
                 name="name", metavar="NAME", required=True, help="Of the job and of its queued resource"
             ),
-            Argument(name="command", flags=("--command",), required=True, help="A shell command, in quotes"),
-            Argument(
-                name="accelerator_type",
-                flags=("--accelerator-type",),
-                required=True,
-                values="accelerator_types",
-                help="What each slice is, as v4-16",
-            ),
-            Argument(name="node_count", flags=("--node-count",), convert=integer, help="Slices"),
-            Argument(name="folder", flags=("--folder",), values="files", help="The folder of the code"),
-            Argument(
-                name="requirements",
-                flags=("--requirements",),
-                convert=words,
-                help="Packages, as jax,flax==0.12",
-            ),
-            Argument(name="setup", flags=("--setup",), metavar="COMMAND", help="Prepares each worker once"),
-            Argument(name="env", flags=("--env",), convert=pairs, metavar="KEY=VALUE,…", help="Environment"),
-            Argument(name="spot", flags=("--spot",), switch=True, help="Spot capacity"),
-            _STORE,
-            Argument(name="dry_run", flags=("--dry-run",), switch=True, help="Only say what would be done"),
+            *_WHERE,
+            *_CODE,
         ),
+        body=Argument(name="command", help="A shell script, in which nothing is replaced here"),
         examples=(
-            "train --command 'python3 train.py' --folder code --accelerator-type v4-16 --node-count 2",
+            "train --accelerator-type v4-16 --node-count 2 --folder code python3 train.py",
+            "night --accelerator-type v4-16 --notebook train.ipynb -p steps 1000",
         ),
         python="ms.jobs.submit('train', 'python3 train.py', folder='code', accelerator_type='v4-16')",
     ),
     Subcommand(
-        name="jobs",
-        summary="List jobs, the newest first.",
+        name="job list",
+        summary="List jobs, the newest first, and clean up what is left of those that have ended.",
         arguments=(_STORE,),
         examples=("",),
         python="ms.jobs.list()",
     ),
     Subcommand(
-        name="job",
-        summary="Look at a job, wait for it, read its logs, get its results, cancel, retry or remove it.",
+        name="job status",
+        summary="Show a job, its attempts and its workers.",
+        arguments=(_NAME, _STORE),
+        examples=("train",),
+        python="ms.jobs.get('train').status()",
+    ),
+    Subcommand(
+        name="job wait",
+        summary="Wait until a job has ended and its slices are gone.",
         arguments=(
+            _NAME,
             Argument(
-                name="action",
-                metavar="ACTION",
-                required=True,
-                choices=("status", "wait", "logs", "errors", "results", "cancel", "retry", "remove"),
-                help="What to do",
+                name="timeout",
+                flags=("--timeout",),
+                metavar="DURATION",
+                help="As 2h; the job goes on when it passes",
             ),
-            Argument(name="name", metavar="NAME", required=True, help="The job"),
             _STORE,
-            Argument(
-                name="lines", flags=("--lines",), convert=integer, help="Of logs: how many of the last lines"
-            ),
-            Argument(name="folder", flags=("--folder",), values="files", help="Of results: where they go"),
         ),
-        examples=("status train", "logs train --lines 50", "results train --folder results"),
+        examples=("train", "train --timeout 2h"),
         python="ms.jobs.get('train').wait()",
+    ),
+    Subcommand(
+        name="job logs",
+        summary="Show the logs of a job's workers, in order of time.",
+        arguments=_LOGS,
+        examples=("train", "train --follow", "train --errors"),
+        python="ms.jobs.get('train').logs(), .errors()",
+    ),
+    Subcommand(
+        name="job results",
+        summary="Copy a job's results to a folder, one folder for each worker.",
+        arguments=(
+            _NAME,
+            Argument(
+                name="folder", metavar="FOLDER", values="files", help="Here; the job's name if left out"
+            ),
+            _STORE,
+        ),
+        examples=("train", "train results"),
+        python="ms.jobs.get('train').results('results')",
+    ),
+    Subcommand(
+        name="job cancel",
+        summary="End a job: logs and results are kept, its slices are deleted.",
+        arguments=(_NAME, _STORE),
+        examples=("train",),
+        python="ms.jobs.get('train').cancel()",
+    ),
+    Subcommand(
+        name="job retry",
+        summary="Run a job again on new slices, from its last checkpoint.",
+        arguments=(_NAME, _STORE),
+        examples=("train",),
+        python="ms.jobs.get('train').retry()",
+    ),
+    Subcommand(
+        name="job remove",
+        summary="Remove the record, logs, results and checkpoints of a job that has ended.",
+        arguments=(_NAME, _STORE),
+        examples=("train",),
+        python="ms.jobs.get('train').remove()",
     ),
 )

@@ -1,10 +1,10 @@
-"""The table's part about the workers' shells: commands, what they left running, packages."""
+"""The table's part about the workers' files and shells: push, pull, commands, what runs detached."""
 
 from __future__ import annotations
 
 from multislice_nb.magics.arguments import Argument, Subcommand, integer, number, pairs, ranks
 
-__all__ = ["RANKS", "REACHED", "SHELL"]
+__all__ = ["REACHED", "SHELL"]
 
 REACHED = Argument(
     name="cluster",
@@ -13,7 +13,7 @@ REACHED = Argument(
     values="queued_resources",
     help="Another than the current one; need not be attached",
 )
-RANKS = Argument(
+_RANKS = Argument(
     name="ranks", flags=("--ranks", "--targets", "-t"), convert=ranks, help="Only these workers, as 0,2-3"
 )
 _COMMAND = Argument(
@@ -24,9 +24,11 @@ _SH = Subcommand(
     name="sh",
     summary="Run a shell command on every worker at once; as %%multislice sh, the cell is a script.",
     arguments=(
-        RANKS,
+        _RANKS,
         Argument(name="slices", flags=("--slices",), convert=ranks, help="Only workers of these slices"),
-        Argument(name="workers", flags=("--workers",), convert=ranks, help="Only these workers of each slice"),
+        Argument(
+            name="workers", flags=("--workers",), convert=ranks, help="Only these workers of each slice"
+        ),
         Argument(
             name="timeout",
             flags=("--timeout",),
@@ -87,6 +89,7 @@ _SH = Subcommand(
             name="command",
             metavar="COMMAND",
             rest=True,
+            required=True,
             help="All that follows the flags, for bash; our flags come before it",
         ),
     ),
@@ -95,7 +98,54 @@ _SH = Subcommand(
     python="cluster.shell.run('hostname'), cluster.shell.start('python3 train.py')",
 )
 
-SHELL = (
+SHELL: tuple[Subcommand, ...] = (
+    Subcommand(
+        name="push",
+        summary="Bring a file or a folder to all workers; what they have already is not sent.",
+        arguments=(
+            Argument(name="source", metavar="PATH", required=True, values="files", help="On this machine"),
+            Argument(
+                name="destination",
+                metavar="DESTINATION",
+                help="On the workers, relative to the home folder; the source's own name if left out",
+            ),
+            _RANKS,
+            Argument(
+                name="delete",
+                flags=("--delete",),
+                switch=True,
+                help="Remove there what the source does not have",
+            ),
+            Argument(
+                name="no_gitignore",
+                flags=("--no-gitignore",),
+                switch=True,
+                help="Send what .gitignore files exclude too",
+            ),
+            REACHED,
+        ),
+        examples=("code", "data/train.npz inputs/ --ranks 0"),
+        python="cluster.files.push('code')",
+    ),
+    Subcommand(
+        name="pull",
+        summary="Bring a file, a folder or what a pattern matches from all workers, a folder for each.",
+        arguments=(
+            Argument(
+                name="source",
+                metavar="PATTERN",
+                required=True,
+                help="On the workers, relative to the home folder",
+            ),
+            Argument(
+                name="folder", metavar="FOLDER", values="files", help="On this machine; here if left out"
+            ),
+            _RANKS,
+            REACHED,
+        ),
+        examples=("trace.json profiles", "'logs/*.txt' --ranks 0"),
+        python="cluster.files.pull('trace.json')",
+    ),
     _SH,
     Subcommand(
         name="ps",

@@ -1,83 +1,134 @@
-"""The table's part about workers: files, what was left behind, and the mode in which every cell runs there."""
+"""The table's part about attached workers: attach, what was left there, the life of a gang, and cells."""
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, ranks
+from multislice_nb.magics.arguments import Argument, Subcommand, number, ranks
+from multislice_nb.magics.grammar_cloud import NAME, ZONE
 
-__all__ = ["WORKERS"]
+__all__ = ["CELL", "WORKERS"]
 
 _CLUSTER = Argument(
-    name="cluster",
-    flags=("--cluster",),
-    metavar="NAME",
-    values="clusters",
-    help="Another than the current one",
+    name="name", metavar="NAME", values="clusters", help="An attached cluster; the current one if left out"
 )
-_RANKS = Argument(
-    name="ranks", flags=("--ranks", "--targets"), convert=ranks, help="Only these workers, as 0,2-3"
+CELL = Subcommand(
+    name="cell",
+    cell=True,
+    summary="Run the cell on every worker of the attached cluster, as one gang operation.",
+    arguments=(
+        Argument(
+            name="ranks",
+            flags=("--ranks", "--targets", "-t"),
+            convert=ranks,
+            help="Only these workers, as 0,2-3; a collective in the cell waits for the others",
+        ),
+        Argument(
+            name="slices", flags=("--slices",), convert=ranks, help="Only workers of these slices, as 0,2-3"
+        ),
+        Argument(
+            name="workers", flags=("--workers",), convert=ranks, help="Only these workers of each slice, as 0"
+        ),
+        Argument(
+            name="output",
+            flags=("-o", "--output"),
+            metavar="NAME",
+            values="variables",
+            help="Keep the result in this variable, and do not show it",
+        ),
+        Argument(
+            name="timeout",
+            flags=("--timeout",),
+            convert=number,
+            metavar="SECONDS",
+            help="Stop the cell everywhere after so long",
+        ),
+        Argument(
+            name="noblock",
+            flags=("--noblock",),
+            switch=True,
+            help="Do not wait: the result is a handle to look at, wait for or cancel",
+            excludes="block",
+        ),
+        Argument(
+            name="block",
+            flags=("--block",),
+            switch=True,
+            help="Wait for its end: what happens anyway",
+            excludes="block",
+        ),
+        Argument(
+            name="local",
+            flags=("--local",),
+            switch=True,
+            help="Run it here too, first; if it fails, only here",
+        ),
+        Argument(
+            name="group_outputs",
+            flags=("--group-outputs",),
+            choices=("type", "engine"),
+            help="type: what was printed, then values; engine: all of a worker together",
+        ),
+        Argument(
+            name="cluster",
+            flags=("--cluster",),
+            metavar="NAME",
+            values="clusters",
+            help="Another attached cluster than the current one",
+        ),
+    ),
+    examples=("", "--ranks 0,2-3 --timeout 60", "--slices 1 -o result", "--noblock -o handle"),
+    python="cluster.run(code), cluster.submit(code)",
 )
 
-WORKERS = (
+WORKERS: tuple[Subcommand, ...] = (
+    Subcommand(
+        name="attach",
+        summary="Attach to all workers: find the gang of engines that runs there, or start one.",
+        arguments=(
+            NAME,
+            ZONE,
+            Argument(
+                name="deadline",
+                flags=("--deadline",),
+                convert=number,
+                metavar="SECONDS",
+                help="For SSH to answer on all workers, and again for the gang to start",
+            ),
+        ),
+        examples=("demo",),
+        python="ms.attach(qr)",
+    ),
+    Subcommand(
+        name="status",
+        summary="Show the connection, the queued resources and the attached clusters.",
+        examples=("",),
+        python="cloud.list(), cluster",
+    ),
+    Subcommand(
+        name="use",
+        summary="Make another attached cluster the one that cells run on.",
+        arguments=(
+            Argument(
+                name="name", metavar="NAME", required=True, values="clusters", help="An attached cluster"
+            ),
+        ),
+        examples=("demo",),
+        python="multislice_nb.cluster.attached('demo')",
+    ),
     Subcommand(
         name="collect",
         summary="Get what a cell left that ran on the workers while no notebook was attached.",
         arguments=(
+            _CLUSTER,
             Argument(
-                name="name",
+                name="output",
+                flags=("-o", "--output"),
                 metavar="NAME",
-                values="clusters",
-                help="An attached cluster; the current one if left out",
+                values="variables",
+                help="Keep the result in this variable, and do not show it",
             ),
         ),
-        examples=("",),
+        examples=("", "-o result"),
         python="cluster.collect()",
-    ),
-    Subcommand(
-        name="push",
-        summary="Bring a file or a folder to all workers; what they have already is not sent.",
-        arguments=(
-            Argument(name="source", metavar="PATH", required=True, values="files", help="On this machine"),
-            Argument(
-                name="destination",
-                metavar="DESTINATION",
-                help="On the workers, relative to the home folder; the source's own name if left out",
-            ),
-            _RANKS,
-            Argument(
-                name="delete",
-                flags=("--delete",),
-                switch=True,
-                help="Remove there what the source does not have",
-            ),
-            Argument(
-                name="no_gitignore",
-                flags=("--no-gitignore",),
-                switch=True,
-                help="Send what .gitignore files exclude too",
-            ),
-            _CLUSTER,
-        ),
-        examples=("code", "data/train.npz inputs/ --ranks 0"),
-        python="cluster.files.push('code')",
-    ),
-    Subcommand(
-        name="pull",
-        summary="Bring a file, a folder or what a pattern matches from all workers, a folder for each.",
-        arguments=(
-            Argument(
-                name="source",
-                metavar="PATTERN",
-                required=True,
-                help="On the workers, relative to the home folder",
-            ),
-            Argument(
-                name="folder", metavar="FOLDER", values="files", help="On this machine; here if left out"
-            ),
-            _RANKS,
-            _CLUSTER,
-        ),
-        examples=("trace.json profiles", "'logs/*.txt' --ranks 0"),
-        python="cluster.files.pull('trace.json')",
     ),
     Subcommand(
         name="autocell",
@@ -93,5 +144,31 @@ WORKERS = (
         ),
         examples=("on", "off"),
         python="cluster.run(code)",
+    ),
+    Subcommand(
+        name="interrupt",
+        summary="Interrupt what runs on the workers.",
+        arguments=(_CLUSTER,),
+        examples=("",),
+        python="cluster.interrupt()",
+    ),
+    Subcommand(
+        name="restart",
+        summary="End the engines on all workers, blocked ones too, and start a new gang; variables are lost.",
+        arguments=(_CLUSTER,),
+        examples=("",),
+        python="cluster.restart()",
+    ),
+    Subcommand(
+        name="detach",
+        summary="Let go of the workers; engines, variables and a running cell stay for the next attach.",
+        arguments=(
+            _CLUSTER,
+            Argument(
+                name="shutdown", flags=("--shutdown",), switch=True, help="End the engines on the workers too"
+            ),
+        ),
+        examples=("", "--shutdown"),
+        python="cluster.detach(), cluster.shutdown()",
     ),
 )

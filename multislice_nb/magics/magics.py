@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from traitlets import Enum, Float
 
+from multislice_nb.errors import MagicError
 from multislice_nb.magics import parser
 from multislice_nb.magics.actions import Actions
 from multislice_nb.magics.autocell import Autocell
-from multislice_nb.magics.cells import run_cell, variable_name
+from multislice_nb.magics.cells import plain_warnings, run_cell, variable_name
 from multislice_nb.magics.grammar import CELL
 from multislice_nb.magics.live import Line
 from multislice_nb.magics.reference import command_help, overview
@@ -19,7 +20,12 @@ from multislice_nb.widgets.watched import is_watched
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from multislice_nb.cluster import CellHandle, Cluster
+
 __all__ = ["MultisliceMagics"]
+
+_CALLER = 2
+"""Frames from the magic to whose variables its line means: IPython's `run_line_magic` is between them."""
 
 
 @magics_class
@@ -49,32 +55,71 @@ class MultisliceMagics(Magics):
         """Whether outputs are updated in place."""
         return is_watched(self._shell) if self.progress == "auto" else self.progress == "live"
 
+    # It expands its line itself: in a pasted command `${ZONE}` is the shell's notation, not IPython's.
+    @no_var_expand
     @line_cell_magic
     def multislice(self, line: str, cell: str | None = None) -> Any:
         """The overview stands here, for `%multislice?`."""
+        if not parser.is_pasted(line):
+            line = self._shell.var_expand(line, _CALLER)  # type: ignore[no-untyped-call]  # IPython has no types
         if cell is not None:
             return self._cell(line, cell)
         call = parser.parse(line)
         if call.command is None:
-            return overview()
-        if call.help:
-            return command_help(call.command)
-        return getattr(self.actions, call.command.name)(**call.values)
+            return overview(call.group)
+        return command_help(call.command) if call.help else self._act(call)
+
+    def _act(self, call: parser.Call) -> Any:
+        return getattr(self.actions, call.command.method)(**call.values) if call.command else None
 
     def _cell(self, line: str, cell: str) -> Any:
-        call = parser.parse_cell(line)
-        if call.help:
-            return command_help(CELL)
-        options = call.values
+        call = parser.parse_cell(line, cell)
+        if call.help and call.command is not None:
+            return command_help(call.command)
+        return self._run(call.values, cell) if call.command is CELL else self._act(call)
+
+    def _run(self, options: dict[str, Any], cell: str) -> CellHandle | None:
+        """A cell on the workers."""
+        noblock, local = options.pop("noblock", False), options.pop("local", False)
+        options.pop("block", None)
         output = variable_name(options.pop("output")) if "output" in options else None
         cluster = self.actions.session.cluster(options.pop("cluster", None))
         if self.autocell.on:
             print(self.autocell.banner(cluster.name, len(cluster.workers)))
+        if local:
+            self._run_here(cell)
         defaults = {"group_outputs": self.group_outputs, "timeout": self.timeout}
+        if noblock:
+            return self._submit(cluster, cell, {"timeout": self.timeout, **options}, output)
         result = run_cell(cluster, cell, watched=self.watched, show=output is None, **defaults | options)
         if output is not None:
             self._shell.user_ns[output] = result
         result.raise_for_error()
         return None
+
+    def _submit(
+        self, cluster: Cluster, cell: str, options: dict[str, Any], output: str | None
+    ) -> CellHandle | None:
+        options.pop("group_outputs", None)  # nothing is shown yet; a handle's result says who printed what
+        with plain_warnings():
+            handle = cluster.submit(cell, **options)
+        if output is None:
+            return handle
+        self._shell.user_ns[output] = handle
+        return None
+
+    def _run_here(self, cell: str) -> None:
+        """Run a cell in this kernel before its workers get it.
+
+        Raises:
+            MagicError: It failed, after its traceback was shown.
+        """
+        done = self._shell.run_cell(cell, store_history=False)  # type: ignore[no-untyped-call]  # as above
+        if not done.success:
+            error = done.error_in_exec or done.error_before_exec
+            raise MagicError(
+                f"The cell failed here: {type(error).__name__}: {error}",
+                fix="Mend it; nothing was run on the workers.",
+            )
 
     multislice.__doc__ = str(overview())

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from multislice_nb.errors import MagicError
-from multislice_nb.magics.grammar import CELL, SUBCOMMANDS, SYNONYMS, subcommand
+from multislice_nb.magics.grammar import CELL, GROUPS, subcommand
+from multislice_nb.magics.mistakes import mended, missing, no_cell, unknown_subcommand, unknown_word
+from multislice_nb.magics.rawwords import HELP, pasted, with_rest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from multislice_nb.magics.arguments import Subcommand
 
-__all__ = ["HELP", "Call", "closest", "parse", "parse_cell", "split"]
-
-HELP = ("--help", "-h")
+__all__ = ["HELP", "Call", "is_pasted", "parse", "parse_cell", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +29,13 @@ class Call:
         command: Which subcommand; None for the overview.
         values: Its arguments, those that were given and no others.
         help: Whether help was asked for instead.
+        group: Whose help, where it is that of several subcommands with one first word.
     """
 
     command: Subcommand | None
     values: dict[str, Any] = field(default_factory=dict)
     help: bool = False
+    group: str = ""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -49,6 +50,8 @@ class _Parser(argparse.ArgumentParser):
         self.command = command
         groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
         for argument in command.arguments:
+            if argument.rest:
+                continue
             where: argparse._ActionsContainer = self
             if argument.excludes:
                 if argument.excludes not in groups:
@@ -57,6 +60,8 @@ class _Parser(argparse.ArgumentParser):
             options: dict[str, Any] = {"help": argument.help}
             if argument.switch:
                 options["action"] = "store_true"
+            elif argument.named:
+                options |= {"action": "append", "nargs": argument.words, "metavar": ("KEY", "VALUE")}
             else:
                 options |= {"type": argument.convert, "metavar": argument.metavar or argument.name.upper()}
                 if argument.choices:
@@ -65,10 +70,12 @@ class _Parser(argparse.ArgumentParser):
                 where.add_argument(*argument.flags, dest=argument.name, required=argument.required, **options)
             else:
                 nargs = {(True, True): "+", (True, False): None, (False, True): "*", (False, False): "?"}
+                if not argument.required and not argument.many:
+                    options["default"] = None  # argparse would convert the word that stands for no default
                 where.add_argument(argument.name, nargs=nargs[argument.required, argument.many], **options)
 
     def error(self, message: str) -> NoReturn:
-        raise _mended(self.command, message)
+        raise mended(self.command, message)
 
 
 def split(line: str) -> list[str]:
@@ -78,7 +85,7 @@ def split(line: str) -> list[str]:
         MagicError: A quotation mark is open.
     """
     try:
-        return shlex.split(line.replace("\\\n", " "))
+        return shlex.split(line)
     except ValueError as error:
         raise MagicError(
             f"The line cannot be read: {str(error).lower()}.", fix="Close it, or write \"'\" and '\"'."
@@ -91,49 +98,103 @@ def parse(line: str) -> Call:
     Raises:
         MagicError: A word is wrong; names the nearest right one.
     """
-    tokens = split(line)
-    if not tokens:
+    line = line.replace("\\\n", " ")
+    if not line.strip():
         return Call(subcommand("status"))
-    word, *rest = tokens
-    if word in {*HELP, "help"}:
-        return _help_for(rest)
-    command = subcommand(word)
-    if command is None:
-        raise _unknown_subcommand(word)
-    return _parse(command, rest)
+    command, text = _addressed(line)
+    if command is not None:
+        return _parse(command, text)
+    words = split(line)
+    if words and words[0] in {*HELP, "help"}:
+        return _help_for(words[1:])
+    if words and words[0] in GROUPS and (set(words) & set(HELP)):
+        return Call(None, help=True, group=words[0])
+    raise unknown_subcommand(words)
 
 
-def parse_cell(line: str) -> Call:
+def parse_cell(line: str, body: str = "") -> Call:
     """Read what follows `%%multislice`.
+
+    Args:
+        line: The rest of its line.
+        body: The cell; an argument of subcommands that take one.
 
     Raises:
         MagicError: A word is wrong; names the nearest right one.
     """
-    tokens = split(line)
-    if tokens and subcommand(tokens[0]) is not None:
-        raise MagicError(
-            f"%%multislice runs its cell on the workers and has no subcommand {tokens[0]}.",
-            fix=f"Write %multislice {tokens[0]}, with one % and in a line of its own.",
-        )
-    return _parse(CELL, tokens)
+    line = line.replace("\\\n", " ")
+    command, text = _addressed(line)
+    if command is None:
+        return _parse(CELL, line)
+    if command.body is None:
+        raise no_cell(command)
+    return _parse(command, text, body)
+
+
+def is_pasted(line: str) -> bool:
+    """Whether what follows `%multislice` has a pasted command of another tool in it."""
+    command, text = _addressed(line)
+    return command is not None and bool(command.pasted) and bool(pasted(command, text)[1])
+
+
+def _addressed(line: str) -> tuple[Subcommand | None, str]:
+    """The subcommand that a line begins with, of two words or one, and what follows it."""
+    for words in (2, 1):
+        head = re.match(r"\s*" + r"(?:\S+\s+)" * (words - 1) + r"\S+", line)
+        command = subcommand(" ".join(head[0].split())) if head else None
+        if head and command is not None:
+            return command, line[head.end() :]
+    return None, line
 
 
 def _help_for(rest: Sequence[str]) -> Call:
     if not rest:
         return Call(None, help=True)
-    command = subcommand(rest[0])
+    command, _ = _addressed(" ".join(rest))
+    if command is None and rest[0] in GROUPS:
+        return Call(None, help=True, group=rest[0])
     if command is None:
-        raise _unknown_subcommand(rest[0])
+        raise unknown_subcommand(rest)
     return Call(command, help=True)
 
 
-def _parse(command: Subcommand, tokens: Sequence[str]) -> Call:
+def _parse(command: Subcommand, text: str, body: str = "") -> Call:
+    more: dict[str, Any] = {}
+    if command.body is not None and body.strip():
+        more[command.body.name] = body
+    tokens: list[str] = []
+    rest = ""
+    if command.pasted:
+        tokens, rest = pasted(command, text)
+        if rest and command.body is not None:
+            more[command.body.name] = rest
+    if command.rest is not None:
+        tokens, rest = with_rest(command, text)
+        if rest and command.rest.name in more:
+            raise unknown_word(command, rest)
+        if rest:
+            more[command.rest.name] = rest
+    elif not rest:
+        tokens = split(text)
     if any(token in HELP for token in tokens):
         return Call(command, help=True)
     known, unknown = _Parser(command).parse_known_intermixed_args(_joined(tokens))
     if unknown:
-        raise _unknown_word(command, unknown[0])
-    return Call(command, vars(known))
+        raise unknown_word(command, unknown[0])
+    given = {name: value for name, value in vars(known).items() if value is not None}
+    return Call(command, _complete(command, given | more))
+
+
+def _complete(command: Subcommand, values: dict[str, Any]) -> dict[str, Any]:
+    """The values, once everything is there that is needed in the absence of something else."""
+    for argument in command.arguments:
+        if argument.named and argument.name in values:
+            values[argument.name] = dict(values[argument.name])
+        if argument.name in values or any(other in values for other in argument.unless):
+            continue
+        if argument.unless or (argument.rest and argument.required):
+            raise missing(command, argument)
+    return values
 
 
 def _joined(tokens: Sequence[str]) -> list[str]:
@@ -146,73 +207,3 @@ def _joined(tokens: Sequence[str]) -> list[str]:
         else:
             joined.append(token)
     return joined
-
-
-def closest(word: str, candidates: Iterable[str]) -> str | None:
-    """What a misspelt word is likeliest to mean."""
-    names = list(candidates)
-    found = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
-    if found:
-        return found[0]
-    longer = [name for name in names if len(word) > 2 and name.lower().startswith(word.lower())]
-    return longer[0] if len(longer) == 1 else None
-
-
-def _unknown_subcommand(word: str) -> MagicError:
-    names = [command.name for command in SUBCOMMANDS]
-    near = SYNONYMS.get(word.lower()) or closest(word, names)
-    meant = (
-        f"Did you mean {near if near and near.startswith('%') else f'%multislice {near}'}? " if near else ""
-    )
-    return MagicError(f"%multislice has no subcommand {word!r}.", fix=f"{meant}There are {', '.join(names)}.")
-
-
-def _unknown_word(command: Subcommand, word: str) -> MagicError:
-    name = word.partition("=")[0]
-    if not word.startswith("-"):
-        return MagicError(f"{command.magic} has no place for {word!r}.", fix=_usage(command))
-    flags = [flag for argument in command.arguments for flag in argument.flags]
-    near = closest(name, flags)
-    return MagicError(
-        f"{command.magic} has no flag {name}.", fix=f"Did you mean {near}?" if near else _usage(command)
-    )
-
-
-def _usage(command: Subcommand) -> str:
-    needed = [a.shown for a in command.arguments if not a.flags or a.required]
-    more = [" [FLAGS]"] if any(a.flags and not a.required for a in command.arguments) else []
-    return f"Usage: {' '.join([command.magic, *needed])}{''.join(more)}; see {command.magic} --help."
-
-
-_SAID = re.compile(r"argument (?P<name>\S+?): (?P<what>.*)", re.DOTALL)
-_CHOICE = re.compile(r"invalid choice: '(?P<word>.*?)' \(choose from (?P<names>.*)\)", re.DOTALL)
-_AGAINST = re.compile(r"not allowed with argument (?P<other>\S+)")
-
-
-def _mended(command: Subcommand, message: str) -> MagicError:
-    """What argparse said, as what happened and what to do."""
-    missing = re.fullmatch(r"the following arguments are required: (?P<names>.*)", message)
-    if missing:
-        return MagicError(f"{command.magic} needs {missing['names']}.", fix=_usage(command))
-    said = _SAID.fullmatch(message)
-    if not said:
-        return MagicError(f"{command.magic}: {message}.", fix=_usage(command))
-    name, what = said["name"].split("/")[0], said["what"]
-    choice = _CHOICE.fullmatch(what)
-    if choice:
-        names = [word.strip(" '") for word in choice["names"].split(",")]
-        near = closest(choice["word"], names)
-        meant = f"Did you mean {near}? " if near else ""
-        return MagicError(
-            f"{name} of {command.magic} cannot be {choice['word']!r}.",
-            fix=f"{meant}It is one of {', '.join(names)}.",
-        )
-    against = _AGAINST.fullmatch(what)
-    if against:
-        return MagicError(
-            f"{name} and {against['other']} exclude each other.",
-            fix=f"Give one of them; see {command.magic} --help.",
-        )
-    if what.startswith("expected one argument"):
-        return MagicError(f"{name} of {command.magic} needs a value.", fix=_usage(command))
-    return MagicError(f"{name} of {command.magic} {what}.", fix=f"See {command.magic} --help.")

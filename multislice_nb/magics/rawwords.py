@@ -7,9 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from multislice_nb.magics.arguments import Subcommand
+    from multislice_nb.magics.arguments import Argument, Subcommand
 
 __all__ = ["HELP", "pasted", "with_rest"]
 
@@ -26,7 +24,7 @@ def with_rest(command: Subcommand, text: str) -> tuple[list[str], str]:
         text: What follows its name.
     """
     tokens: list[str] = []
-    places = sum(not argument.rest for argument in command.positionals)
+    places = len(command.positionals)
     at = 0
     while found := _WORD.match(text, at):
         word = found[1]
@@ -39,7 +37,7 @@ def with_rest(command: Subcommand, text: str) -> tuple[list[str], str]:
             places -= 1
         tokens.append(_plain(word))
         at = found.end()
-        if argument is not None and not argument.switch and "=" not in word:
+        for _ in range(_values_after(argument, word)):
             value = _WORD.match(text, at)
             if value is not None:
                 tokens.append(_plain(value[1]))
@@ -47,14 +45,12 @@ def with_rest(command: Subcommand, text: str) -> tuple[list[str], str]:
     return tokens, text[at:].strip()
 
 
-def pasted(command: Subcommand, text: str, *, tool: str, ours: Collection[str]) -> tuple[list[str], str]:
+def pasted(command: Subcommand, text: str) -> tuple[list[str], str]:
     """Our own flags, wherever they stand, and the pasted command of another tool without them.
 
     Args:
         command: The subcommand that the command is pasted after.
         text: What follows its name.
-        tool: The word that the pasted command begins with.
-        ours: Names of arguments of which that tool knows nothing.
 
     Returns:
         Words for the subcommand, and the command as it is written; empty where there is none.
@@ -65,16 +61,20 @@ def pasted(command: Subcommand, text: str, *, tool: str, ours: Collection[str]) 
     while words:
         word = words.pop(0)
         argument = command.flag(word.partition("=")[0])
-        if argument is None or argument.name not in ours:
+        if argument is None or argument.name not in command.ours:
             kept.append(word)
             continue
         tokens.append(_plain(word))
-        if not argument.switch and "=" not in word and words:
-            tokens.append(_plain(words.pop(0)))
+        tokens += [_plain(words.pop(0)) for _ in range(min(_values_after(argument, word), len(words)))]
     whole = _plain(kept[0]).strip() if len(kept) == 1 else " ".join(kept)
-    return (tokens, whole) if whole.removeprefix("$ ").startswith(f"{tool} ") else ([], "")
+    return (tokens, whole) if whole.removeprefix("$ ").startswith(f"{command.pasted} ") else ([], "")
+
+
+def _values_after(argument: Argument | None, word: str) -> int:
+    """How many words belong to a flag that is written so."""
+    return argument.words - ("=" in word) if argument is not None and argument.words else 0
 
 
 def _plain(word: str) -> str:
     """A word without its quotation marks."""
-    return "".join(shlex.split(word))
+    return " ".join(shlex.split(word))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from multislice_nb.magics.grammar import CELL, SUBCOMMANDS
+from multislice_nb.magics.grammar import CELL, GROUPS, SUBCOMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Help", "command_help", "markdown", "overview"]
 
 _WIDTH = 100
+_WITH_BODY = [command.name for command in SUBCOMMANDS if command.body is not None]
 
 
 class Help(str):
@@ -26,14 +27,22 @@ class Help(str):
         return str(self)
 
 
-def overview() -> Help:
-    """All subcommands in a line each."""
-    rows = [(command.name, command.summary) for command in SUBCOMMANDS]
+def overview(group: str = "") -> Help:
+    """All subcommands in a line each; or those that begin with one word."""
+    rows = [
+        (command.name, command.summary)
+        for command in SUBCOMMANDS
+        if not group or command.name.split()[0] == group
+    ]
+    if group:
+        usage = f"Usage: %multislice {group} {{{','.join(GROUPS[group])}}} …"
+        return Help("\n".join([usage, "", *_columns(rows), "", f"More: %multislice {group} ACTION --help."]))
     lines = [
         "Cloud TPU Multislice from a notebook.",
         "",
         "%multislice SUBCOMMAND …     one of those below; status if left out",
         "%%multislice [FLAGS]         runs the cell on every worker of the attached cluster",
+        f"%%multislice SUBCOMMAND …    with the cell as its text: {', '.join(_WITH_BODY)}",
         "",
         *_columns(rows),
         "",
@@ -46,11 +55,14 @@ def overview() -> Help:
 def command_help(command: Subcommand) -> Help:
     """One subcommand: usage, arguments, examples."""
     lines = [f"Usage: {_usage(command)}", "", command.summary]
-    positionals = [(a.metavar or a.name.upper(), _described(a)) for a in command.positionals]
+    positionals = [(a.metavar or a.name.upper(), _described(a)) for a in command.arguments if not a.flags]
     flags = [(_spelling(a), _described(a)) for a in command.arguments if a.flags]
     for title, rows in (("Arguments", positionals), ("Flags", flags)):
         if rows:
             lines += ["", f"{title}:", *_columns(rows)]
+    if command.body is not None:
+        below = f"%{command.magic} takes it from the cell below: {command.body.help[0].lower()}{command.body.help[1:]}."
+        lines += ["", *textwrap.wrap(below, _WIDTH)]
     if command.examples:
         lines += ["", "Examples:", *(f"  {command.magic} {example}".rstrip() for example in command.examples)]
     if command.python:
@@ -75,12 +87,17 @@ def markdown() -> str:
 
 def _usage(command: Subcommand) -> str:
     words = [command.magic]
-    for argument in command.arguments:
-        shown = f"{argument.shown} …" if argument.many else argument.shown
-        words.append(shown if argument.required or not argument.flags else f"[{shown}]")
+    # What takes the rest of the line comes last.
+    for argument in sorted(command.arguments, key=lambda argument: argument.rest):
+        several = argument.many or argument.rest or argument.named
+        shown = f"{argument.shown} …" if several else argument.shown
+        needed = argument.required or not argument.flags
+        words.append(shown if needed else f"[{shown}]")
     optional = [word for word in words if word.startswith(("[--", "[-o"))]
     if len(optional) > 6:
-        words = [*(word for word in words if word not in optional), "[FLAGS]"]
+        rest = words[-1:] if command.rest is not None else []
+        others = words[: len(words) - len(rest)]
+        words = [*(word for word in others if word not in optional), "[FLAGS]", *rest]
     return " ".join(words)
 
 

@@ -91,12 +91,17 @@ def _strategies(_: Asked) -> list[str]:
     return ["data", "fsdp", "tensor", "fsdp+tensor", "data+fsdp", "data+tensor"]
 
 
+def _capacities(_: Asked) -> list[str]:
+    return ["on-demand", "spot", "reserved"]
+
+
 def _generations(_: Asked) -> list[str]:
     return [kind.name for kind in tpu.GENERATIONS]
 
 
 SOURCES: dict[str, Callable[[Asked], list[str]]] = {
     "accelerator_types": _accelerator_types,
+    "capacities": _capacities,
     "clusters": _clusters,
     "generations": _generations,
     "queued_resources": _queued_resources,

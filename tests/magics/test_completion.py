@@ -27,7 +27,7 @@ def offered(completion: Completion, line: str) -> list[str] | None:
     [
         ("%multislice cre", ["create"]),
         ("qr = %multislice cre", ["create"]),
-        ("    %multislice de", ["describe", "detach", "delete"]),
+        ("    %multislice de", ["describe", "delete", "detach"]),
         ("%multislice create demo --accel", ["--accelerator-type"]),
         ("%multislice create demo --spot --res", ["--reservation", "--reservation-host"]),
         ("%multislice create demo --accelerator-type v4-16 --zone ", ["us-central2-b"]),
@@ -43,6 +43,16 @@ def offered(completion: Completion, line: str) -> list[str] | None:
         ("%%multislice -o ", ["count", "demo_name"]),
         ("%%multislice --group-outputs ", ["type", "engine"]),
         ("%multislice nothing ", []),
+        ("%multislice jo", ["job"]),
+        ("%multislice job re", ["results", "retry", "remove"]),
+        ("%multislice job submit x --accelerator-type v4-16 --nod", ["--node-count"]),
+        ("%multislice job submit x -p steps 10 -p lr 0.1 --par", ["--parameter"]),
+        ("%multislice create x --capacities spot,", ["on-demand", "reserved"]),
+        ("%multislice sh --cluster ", ["demo", "other"]),
+        ("%%multislice s", ["sh"]),
+        ("%%multislice job ", ["submit"]),
+        ("%%multislice sh --time", ["--timeout"]),
+        ("%%multislice --nob", ["--noblock"]),
     ],
 )
 def test_what_fits_is_offered(completion: Completion, line: str, expected: list[str]) -> None:
@@ -52,7 +62,14 @@ def test_what_fits_is_offered(completion: Completion, line: str, expected: list[
 
 @pytest.mark.parametrize(
     "line",
-    ["x = cre", "%matplotlib in", "print('%multislice cre", "%multislice", "%multislice plot tflops sweeps/"],
+    [
+        "x = cre",
+        "%matplotlib in",
+        "print('%multislice cre",
+        "%multislice",
+        "%multislice plot tflops sweeps/",
+        "%multislice sh cat no",
+    ],
 )
 def test_other_lines_are_left_to_ipython(completion: Completion, line: str) -> None:
     """Where it is not about a word of `%multislice`, nothing is offered and nothing suppressed."""

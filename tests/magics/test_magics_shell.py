@@ -185,5 +185,5 @@ def test_advice_and_housekeeping_come_as_objects(attached: str, run: Run) -> Non
     )
     assert "FLOPs" in str(advice)
     assert "pair" not in run("%multislice reclaim").names
-    assert str(run("%multislice jobs")) == "No jobs."
+    assert str(run("%multislice job list")) == "No jobs."
     assert "pair" in run("%multislice list").names

@@ -81,6 +81,8 @@ def test_ranks_are_read_as_they_are_written(chosen: set[int]) -> None:
         ("create demo --accelerator_type v4-16", "--accelerator-type"),
         ("plot tflosp", "tflops"),
         ("help craete", "%multislice create"),
+        ("job lgos train", "%multislice job logs"),
+        ("jobs", "%multislice job list"),
     ],
 )
 def test_a_wrong_word_gets_the_right_one(line: str, meant: str) -> None:
@@ -94,6 +96,12 @@ def test_a_wrong_word_gets_the_right_one(line: str, meant: str) -> None:
     ("line", "said"),
     [
         ("create", "needs NAME"),
+        ("create --zones a --zone b c", "exclude each other"),
+        ("sh", "needs COMMAND"),
+        ("sh --ranks 0", "needs COMMAND"),
+        ("sh --rnaks 0 ls", "no flag --rnaks"),
+        ("job", "needs an action"),
+        ("job submit x --accelerator-type v4-8", "needs COMMAND"),
         ("create a b", "no place for 'b'"),
         ("create a --node-count two", "takes a whole number, not 'two'"),
         ("create a --spot --reserved", "exclude each other"),
@@ -124,12 +132,71 @@ def test_a_pasted_gcloud_line_is_understood() -> None:
     assert call.values["node_count"] == 2
 
 
+PASTED = "gcloud compute tpus queued-resources create demo --zone=us-central2-b --data-disk=source=a"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"create --wait --ttl 8h {PASTED}",
+        f"create {PASTED} --ttl=8h --wait",
+        f"create --ttl 8h '{PASTED}' --wait",
+        "create --wait --ttl=8h " + PASTED.replace(" --", " \\\n    --"),
+    ],
+)
+def test_our_flags_stand_around_a_pasted_command(line: str) -> None:
+    """A whole gcloud command after `create` is kept as it is, flags that only we know included or not."""
+    values = parser.parse(line).values
+    assert " ".join(values.pop("request").split()) == PASTED
+    assert values == {"wait": True, "ttl": "8h"}
+
+
+@given(st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1))
+def test_a_shell_command_is_handed_on_as_it_is_written(command: str) -> None:
+    """Quotation marks, dashes and pipes after the flags are the shell's own."""
+    call = refusal(parser.parse, f"sh --ranks 0 --timeout=5 -- {command}")
+    if command.strip():
+        assert call is None
+        values = parser.parse(f"sh --ranks 0 --timeout=5 -- {command}").values
+        assert values == {"ranks": (0,), "timeout": 5.0, "command": command.strip()}
+
+
+def test_a_command_begins_at_the_first_word_that_is_no_flag() -> None:
+    """What looks like a flag of ours after that belongs to the command."""
+    values = parser.parse("sh --cwd 'a b' grep --ranks \"x  y\" it's").values
+    assert values == {"cwd": "a b", "command": 'grep --ranks "x  y" it\'s'}
+    values = parser.parse("job submit n --accelerator-type v4-8 python3 t.py --node-count 4").values
+    assert values["command"] == "python3 t.py --node-count 4"
+
+
+def test_a_cell_is_the_text_of_subcommands_that_take_one() -> None:
+    """`%%multislice sh` and its like get their cell; a command in both places is refused."""
+    assert parser.parse_cell("sh -t 1", "ls $x\n").values == {"ranks": (1,), "command": "ls $x\n"}
+    assert parser.parse_cell("create --wait", PASTED).values == {"wait": True, "request": PASTED}
+    assert parser.parse_cell("--ranks 1", "x").command is CELL
+    with pytest.raises(MagicError, match="no place for 'ls'"):
+        parser.parse_cell("sh ls", "pwd")
+
+
+def test_names_with_values_are_a_dictionary() -> None:
+    """`-p KEY VALUE` may be repeated, and a value may begin with a dash."""
+    call = parser.parse("job submit n --accelerator-type v4-8 --notebook a.ipynb -p steps 10 -p low -1")
+    assert call.values["parameters"] == {"steps": "10", "low": "-1"}
+
+
+@pytest.mark.parametrize("line", ["job --help", "help job"])
+def test_a_group_has_help_of_its_own(line: str) -> None:
+    """Help of a first word that several subcommands share is asked for by it alone."""
+    call = parser.parse(line)
+    assert (call.help, call.group, call.command) == (True, "job", None)
+
+
 @pytest.mark.parametrize("command", SUBCOMMANDS, ids=lambda command: command.name)
 def test_every_subcommand_has_its_method(command) -> None:
     """A method of Actions takes exactly the arguments that the table gives it."""
-    parameters = inspect.signature(getattr(Actions, command.name)).parameters
+    parameters = inspect.signature(getattr(Actions, command.method)).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    names = {argument.name for argument in command.arguments}
+    names = {argument.name for argument in (*command.arguments, *filter(None, [command.body]))}
     assert takes_any or set(parameters) - {"self"} == names
     required = {n for n, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
     assert required - {"self"} <= {a.name for a in command.arguments if a.required}

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from multislice_nb.magics import parser
-from multislice_nb.magics.grammar import CELL, SUBCOMMANDS
+from multislice_nb.magics.grammar import CELL, GROUPS, SUBCOMMANDS, subcommand
 from multislice_nb.magics.reference import command_help, markdown, overview
 
 
@@ -19,7 +21,7 @@ def test_help_names_every_argument(command) -> None:
         assert all(flag in text for flag in argument.flags)
         assert argument.help.split()[0] in text
     for example in command.examples:
-        read = parser.parse_cell(example) if command.cell else parser.parse(f"{command.name} {example}")
+        read = parser.parse_cell(example, "1") if command.cell else parser.parse(f"{command.name} {example}")
         assert read.command is command
         assert not read.help
 
@@ -29,6 +31,9 @@ def test_the_overview_names_every_subcommand() -> None:
     text = overview()
     assert all(f"\n  {command.name} " in text for command in SUBCOMMANDS)
     assert max(map(len, text.splitlines())) <= 100
+    jobs = overview("job")
+    assert "job retry" in jobs
+    assert "attach" not in jobs
 
 
 def test_markdown_is_printed_for_the_readme() -> None:
@@ -40,3 +45,27 @@ def test_markdown_is_printed_for_the_readme() -> None:
         assert f"`{command_.magic}`" in printed
         for argument in command_.arguments:
             assert all(flag in printed for flag in argument.flags)
+
+
+PACKAGE = Path(__file__).parents[2]
+TEXTS = [
+    *PACKAGE.glob("multislice_nb/**/*.py"),
+    *PACKAGE.glob("notebooks/*.ipynb"),
+    *PACKAGE.glob("*.md"),
+    *PACKAGE.glob("docs/**/*.md"),
+]
+
+
+def test_what_messages_advise_exists() -> None:
+    """Each `%multislice word` in a message, a document or a notebook is a subcommand, with flags that it has."""
+    said = re.compile(r"(?<!%)%multislice ([a-z][a-z-]+)(?: ([a-z-]+))?((?: --[a-z-]+)*)")
+    wrong = []
+    for path in TEXTS:
+        for first, second, flags in said.findall(path.read_text(encoding="utf-8")):
+            command = subcommand(f"{first} {second}") or subcommand(first)
+            known = command is not None and all(
+                command.flag(flag) or flag == "--help" for flag in flags.split()
+            )
+            if not known and first not in {*GROUPS, "has", "runs", "needs", "cannot"}:
+                wrong.append(f"{path.name}: %multislice {first} {second}{flags}")
+    assert wrong == []

@@ -1,0 +1,156 @@
+"""`create`: a request from flags, from gcloud's own command, or from the body of a REST call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.errors import MagicError
+from multislice_nb.magics.base import Base
+from multislice_nb.magics.views import Note, lasted, timeline_text
+
+if TYPE_CHECKING:
+    from multislice_nb.cloud import Cloud, QueuedResource, QueuedResourceRequest, QueuedResourceStatus
+
+__all__ = ["CreateActions"]
+
+_OURS = {"ttl", "idle_limit", "zones", "capacities", "race", "capacity_timeout", "recreate"}
+"""Of `Cloud.create`, but no fields of a request."""
+_SEARCH = {"zones", "capacities"}
+_ENDS = {"ttl", "idle_limit", "recreate"}
+
+
+class CreateActions(Base):
+    """`create`, and waiting for what was created."""
+
+    def create(
+        self,
+        name: str | None = None,
+        *,
+        request: str | None = None,
+        from_rest: str | None = None,
+        project: str | None = None,
+        wait: bool = False,
+        no_wait: bool = False,  # noqa: ARG002 - gcloud's --async says what happens anyway
+        dry_run: bool = False,
+        **fields: Any,
+    ) -> QueuedResource | Note:
+        """`create`."""
+        asked = self._asked(name, request, from_rest)
+        cloud = self.session.connected(project or getattr(asked, "project", None))
+        ours = {key: fields.pop(key) for key in _OURS & set(fields)}
+        ours |= {"race": False} if fields.pop("in_order", False) else {}
+        _read_files(fields)
+        whole = _completed(cloud, asked, fields)
+        if dry_run:
+            return Note(f"{whole}\n{whole.to_gcloud()}")
+        made = self._made(cloud, whole, ours)
+        self.session.know(made.name)
+        return self._awaited(made) if wait else made
+
+    def _made(self, cloud: Cloud, request: QueuedResourceRequest, ours: dict[str, Any]) -> QueuedResource:
+        if not _SEARCH & set(ours) and not ours.get("recreate"):
+            strange = sorted(set(ours) & {"race", "capacity_timeout"})
+            if strange:
+                raise MagicError(
+                    f"--{'in-order' if strange[0] == 'race' else 'capacity-timeout'} needs places to choose from.",
+                    fix="Add --zones or --capacities.",
+                )
+            return cloud.create(request, **ours)
+        if not _SEARCH & set(ours):
+            ends = {key: ours[key] for key in _ENDS & set(ours)}
+            return self._follow(f"Recreating {request.name}", lambda _: cloud.acreate(request, **ends))
+        if "capacity_timeout" in ours:
+            ours["patience"] = ours.pop("capacity_timeout")
+        where = ", ".join(ours.get("zones", ()) or ours["capacities"])
+        return self._follow(
+            f"Asking for {request.name} in {where}", lambda _: cloud.acreate_anywhere(request, **ours)
+        )
+
+    def _asked(
+        self, name: str | None, text: str | None, from_rest: str | None
+    ) -> str | QueuedResourceRequest:
+        """What was pasted or named, or the name alone where flags say the rest."""
+        from multislice_nb.cloud import QueuedResourceRequest
+
+        if from_rest is not None:
+            if text is not None:
+                raise MagicError("There are two requests.", fix="Leave out --from-rest, or what was pasted.")
+            return QueuedResourceRequest.from_rest(self._body(from_rest), name)
+        if text is None:
+            return str(name)
+        if text.lstrip().startswith(("{", "curl", "$ curl")):
+            return QueuedResourceRequest.from_rest(text, name)
+        found = QueuedResourceRequest.from_gcloud(text, self._shell_variables())
+        return found.replace(name=name) if name else found
+
+    def _body(self, name: str) -> Mapping[str, Any] | str | Path:
+        """A REST body by the name of its variable or file."""
+        found = self._variables.get(name)
+        if found is None or Path(name).is_file():
+            return Path(name)
+        if isinstance(found, (Mapping, str, Path)):
+            return found
+        raise MagicError(
+            f"{name} is a {type(found).__name__}, not the body of a create call.",
+            fix="Give a dictionary, its JSON text, or a file.",
+        )
+
+    def _shell_variables(self) -> dict[str, str]:
+        """What `$ZONE` in a pasted command may mean: the notebook's variables, then the environment."""
+        mine = {
+            key: str(value)
+            for key, value in self._variables.items()
+            if not key.startswith("_") and isinstance(value, (str, int, Path)) and not isinstance(value, bool)
+        }
+        return {**os.environ, **mine}
+
+    def _awaited(self, queued_resource: QueuedResource, **limits: Any) -> QueuedResource:
+        line = self._line()
+
+        def progress(status: QueuedResourceStatus) -> None:
+            line.show(_path(queued_resource, status), step=f"{status.name} {status.state}")
+
+        try:
+            queued_resource.wait(progress=progress, **limits)
+        finally:
+            line.end(timeline_text(queued_resource.timeline()) if line.watched else "")
+        return queued_resource
+
+
+def _completed(
+    cloud: Cloud, asked: str | QueuedResourceRequest, fields: dict[str, Any]
+) -> QueuedResourceRequest:
+    """The whole request, checked, with the connection's project, zone and defaults where it leaves them open."""
+    from multislice_nb.cloud.drafts import complete
+
+    return complete(asked, fields, cloud.project, cloud.zone)
+
+
+def _read_files(fields: dict[str, Any]) -> None:
+    """Texts in place of the files that flags name."""
+    if "startup_script" in fields:
+        fields["startup_script"] = Path(fields["startup_script"])
+    files = fields.pop("metadata_from_file", {})
+    if files:
+        texts = {key: _text_of(key, file) for key, file in files.items()}
+        fields["metadata"] = {**fields.get("metadata", {}), **texts}
+
+
+def _path(queued_resource: QueuedResource, status: QueuedResourceStatus) -> str:
+    """The timeline, and how long it has been where it is."""
+    seconds = status.time_in_state()
+    since = f" {lasted(seconds)}" if seconds is not None and not status.is_active else ""
+    return f"{timeline_text(queued_resource.timeline())}{since}"
+
+
+def _text_of(key: str, file: str) -> str:
+    try:
+        return Path(file).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise MagicError(
+            f"The file {file} for the metadata {key} cannot be read: {error.strerror}.",
+            fix="Give a file's path.",
+        ) from error

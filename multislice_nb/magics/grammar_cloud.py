@@ -1,0 +1,193 @@
+"""The table's part about queued resources."""
+
+from __future__ import annotations
+
+from multislice_nb.magics.arguments import Argument, Subcommand
+from multislice_nb.magics.grammar_create import CREATE
+
+__all__ = ["CLOUD", "NAME", "ZONE"]
+
+NAME = Argument(name="name", metavar="NAME", required=True, values="queued_resources", help="Queued resource")
+_NAMES = Argument(
+    name="names",
+    metavar="NAME",
+    required=True,
+    many=True,
+    values="queued_resources",
+    help="Queued resources",
+)
+_PROJECT = Argument(name="project", flags=("--project",), help="Google Cloud project id")
+ZONE = Argument(name="zone", flags=("--zone",), values="zones", help="Zone, as us-central2-b")
+_EVERY_ZONE = Argument(
+    name="zone", flags=("--zone",), values="zones", help="Zone; - for all; the connection's if left out"
+)
+
+CLOUD: tuple[Subcommand, ...] = (
+    Subcommand(
+        name="connect",
+        summary="Connect to a project's Cloud TPUs, or to the emulator on this machine when there is no project.",
+        arguments=(
+            _PROJECT,
+            ZONE,
+            Argument(name="endpoint", flags=("--endpoint",), help="Another host of the Cloud TPU API"),
+            Argument(
+                name="emulator",
+                flags=("--emulator",),
+                switch=True,
+                help="The emulator, whatever is configured",
+                excludes="where",
+            ),
+            Argument(
+                name="no_emulator",
+                flags=("--no-emulator",),
+                switch=True,
+                help="Google Cloud, or an error",
+                excludes="where",
+            ),
+        ),
+        examples=("", "--project my-project --zone us-central2-b"),
+        python="ms.connect()",
+    ),
+    Subcommand(
+        name="doctor",
+        summary="Check everything that has to be right before slices can be used, each with its fix.",
+        arguments=(
+            Argument(
+                name="accelerator_type",
+                flags=("--accelerator-type",),
+                values="accelerator_types",
+                help="Whether this type can be had here too",
+            ),
+            Argument(
+                name="runtime_version",
+                flags=("--runtime-version",),
+                values="runtime_versions",
+                help="And this software on it",
+            ),
+        ),
+        examples=("", "--accelerator-type v4-16"),
+        python="cloud.doctor('v4-16')",
+    ),
+    CREATE,
+    Subcommand(
+        name="list",
+        summary="List queued resources.",
+        arguments=(_EVERY_ZONE,),
+        examples=("", "--zone -"),
+        python="cloud.list()",
+    ),
+    Subcommand(
+        name="describe",
+        summary="Show a queued resource, its timeline and its slices.",
+        arguments=(NAME, ZONE),
+        examples=("demo",),
+        python="cloud.get('demo').nodes()",
+    ),
+    Subcommand(
+        name="timeline",
+        summary="Show when a queued resource came into each of its states, and the chip-hours it has used.",
+        arguments=(NAME, ZONE),
+        examples=("demo",),
+        python="qr.timeline(), qr.usage",
+    ),
+    Subcommand(
+        name="wait",
+        summary="Wait until a queued resource is ACTIVE and its slices are READY.",
+        arguments=(
+            NAME,
+            ZONE,
+            Argument(
+                name="timeout",
+                flags=("--timeout",),
+                metavar="DURATION",
+                help="For everything, as 2h; the request is kept when it passes",
+            ),
+            Argument(
+                name="capacity_timeout",
+                flags=("--capacity-timeout",),
+                metavar="DURATION",
+                help="For capacity to be found; the request is deleted when it passes",
+            ),
+            Argument(
+                name="boot_timeout",
+                flags=("--boot-timeout",),
+                metavar="DURATION",
+                help="From PROVISIONING on; the request is kept when it passes",
+            ),
+            Argument(
+                name="cancel_on_interrupt",
+                flags=("--cancel-on-interrupt",),
+                switch=True,
+                help="Delete the request when this is interrupted",
+            ),
+        ),
+        examples=("demo", "demo --capacity-timeout 2h"),
+        python="qr.wait()",
+    ),
+    Subcommand(
+        name="reset",
+        summary="Restart all workers of a queued resource; local files stay, variables are lost.",
+        arguments=(NAME, ZONE),
+        examples=("demo",),
+        python="qr.reset()",
+    ),
+    Subcommand(
+        name="recreate",
+        summary="Delete a queued resource with its slices, wait until it is gone, and ask for the same again.",
+        arguments=(
+            NAME,
+            ZONE,
+            Argument(name="wait", flags=("--wait",), switch=True, help="Wait until it is ACTIVE"),
+        ),
+        examples=("demo",),
+        python="qr.recreate()",
+    ),
+    Subcommand(
+        name="delete",
+        summary="Delete queued resources and their slices, and wait until they are gone.",
+        arguments=(
+            _NAMES,
+            ZONE,
+            Argument(
+                name="force",
+                flags=("--force",),
+                switch=True,
+                help="Delete their slices with them: what happens anyway",
+                excludes="force",
+            ),
+            Argument(
+                name="no_force",
+                flags=("--no-force",),
+                switch=True,
+                help="Refuse while there are slices",
+                excludes="force",
+            ),
+            Argument(name="no_wait", flags=("--async",), switch=True, help="Do not wait until they are gone"),
+            Argument(
+                name="quiet",
+                flags=("--quiet", "-q"),
+                switch=True,
+                help="For pasted gcloud lines: nothing is asked",
+            ),
+        ),
+        examples=("demo", "demo other --async"),
+        python="qr.delete()",
+    ),
+    Subcommand(
+        name="reclaim",
+        summary="Find what was forgotten and holds quota; only with --yes is anything deleted.",
+        arguments=(
+            Argument(
+                name="names",
+                metavar="NAME",
+                many=True,
+                values="queued_resources",
+                help="With --yes: delete these of what is found; what is certainly of no use if left out",
+            ),
+            _EVERY_ZONE,
+            Argument(name="yes", flags=("--yes", "-y"), switch=True, help="Delete, with all slices"),
+        ),
+        examples=("", "--yes", "--yes old older"),
+        python="cloud.reclaim(), cloud.reclaim().sweep(['old'])",
+    ),
+)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from multislice_nb import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import TypeAlias
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    Run: TypeAlias = Callable[[str], Any]
+
+COMMAND = r"""
+export ZONE_OF_MINE=us-central2-b
+$ gcloud compute tpus queued-resources create $NAME_OF_MINE \
+    --node-count=2 \
+    --zone=${ZONE_OF_MINE} \
+    --accelerator-type=v4-8 \
+    --runtime-version=tpu-ubuntu2204-base \
+    [--labels=team=a]
+"""
+
+
+FLAGS = (
+    "%multislice create pasted --accelerator-type v4-8 --node-count 2 --zone us-central2-b "
+    "--runtime-version tpu-ubuntu2204-base --dry-run"
+)
+
+
+@pytest.fixture(scope="module")
+def connected(emulator_home: Path, run: Run) -> Iterator[Run]:
+    """A shell that is connected to the emulator, whose queued resources are gone afterwards."""
+    run("%multislice connect --emulator")
+    yield run
+    left = [name for name in run("%multislice list").names if name != "pair"]
+    if left:
+        run(f"%multislice delete {' '.join(left)}")
+
+
+@pytest.fixture
+def fault(emulator_home: Path) -> Iterator[Callable[..., None]]:
+    """Make a failure happen in the emulator; all are taken back at the end."""
+    from multislice_nb.emulator import daemon
+
+    def inject(kind: str, **parameters: Any) -> None:
+        daemon.call(daemon.ensure_running(), "POST", "/emulator/v1/faults", {"kind": kind, **parameters})
+
+    yield inject
+    daemon.call(daemon.ensure_running(), "DELETE", "/emulator/v1/faults")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%multislice create --dry-run " + COMMAND.split("$ ")[1].strip().split(" \\\n    [")[0],
+        f"%%multislice create --dry-run\n{COMMAND}",
+        "%%multislice create pasted --dry-run\n" + "{body_text}",
+        "%multislice create --dry-run pasted --from-rest body",
+        "%multislice create pasted --from-rest {body_file} --dry-run",
+        FLAGS,
+    ],
+    ids=["line", "cell", "json", "variable", "file", "flags"],
+)
+def test_all_notations_ask_for_the_same(
+    connected: Run, shell: InteractiveShell, tmp_path: Path, cell: str
+) -> None:
+    """Flags, a pasted gcloud command and a REST body, wherever it comes from, are one request."""
+    spec = {
+        "parent": "projects/emulated-project/locations/us-central2-b",
+        "multiNodeParams": {"nodeCount": 2, "nodeIdPrefix": "pasted"},
+        "node": {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base"},
+    }
+    body = {"tpu": {"nodeSpec": [spec]}}
+    (tmp_path / "body.json").write_text(json.dumps(body))
+    shell.user_ns |= {"NAME_OF_MINE": "pasted", "body": body, "ZONE_OF_MINE": "us-central2-b"}
+    cell = cell.replace("{body_text}", json.dumps(body, indent=1))
+    shown = repr(connected(cell.replace("{body_file}", str(tmp_path / "body.json"))))
+    assert shown.startswith("pasted   2 x v4-8 · 8 chips · 2 workers · on-demand · us-central2-b")
+    assert "--node-count=2" in shown
+    assert "pasted" not in connected("%multislice list").names
+
+
+def test_a_pasted_command_is_carried_out(connected: Run, shell: InteractiveShell) -> None:
+    """The cell below `create` is sent, waited for, and known from then on."""
+    shell.user_ns["NAME_OF_MINE"] = "carried"
+    made = connected(f"%%multislice create --wait --ttl 1h\n{COMMAND}")
+    assert made.status.state == "ACTIVE"
+    assert made.status.node_count == 2
+    timeline = connected("%multislice timeline carried")
+    for form in (repr(timeline), timeline._repr_html_()):
+        assert form.index("PROVISIONING") < form.index("ACTIVE")
+    assert "chip-hours" in repr(timeline)
+    again = connected("%multislice recreate carried --wait")
+    assert again.status.is_active
+    assert again.status.create_time > made.status.create_time
+
+
+def test_the_first_with_capacity_is_kept(connected: Run) -> None:
+    """With `--capacities` one of the requests is kept and the others are gone."""
+    made = connected("%multislice create any --accelerator-type v4-8 --capacities on-demand,spot --wait")
+    assert made.status.is_active
+    assert [name for name in connected("%multislice list").names if name.startswith("any")] == [made.name]
+    replaced = connected(f"%multislice create {made.name} --accelerator-type v4-16 --recreate")
+    assert replaced.status.accelerator_type == "v4-16"
+
+
+def test_a_choice_needs_places(connected: Run) -> None:
+    """`--in-order` alone is refused instead of ignored."""
+    with pytest.raises(errors.MagicError, match="--in-order needs places"):
+        connected("%multislice create none --accelerator-type v4-8 --in-order")
+
+
+def test_two_requests_are_refused(connected: Run, shell: InteractiveShell) -> None:
+    """What is pasted and what is named cannot both be meant, nor can a number be a body."""
+    with pytest.raises(errors.MagicError, match="two requests"):
+        connected(f"%%multislice create --from-rest body\n{COMMAND}")
+    shell.user_ns["count"] = 2
+    with pytest.raises(errors.MagicError, match="count is a int, not the body"):
+        connected("%multislice create x --from-rest count")
+
+
+def test_the_doctor_reports(connected: Run) -> None:
+    """Every precondition is checked; on the emulator none fails."""
+    report = connected("%multislice doctor --accelerator-type v4-8")
+    assert report.ok
+    assert "✓" in str(report)
+
+
+def test_reclaiming_deletes_only_with_yes(connected: Run, fault: Callable[..., None]) -> None:
+    """Looking deletes nothing, what is named must be among what was found, and --yes deletes it."""
+    fault("fail-creation", node_id="broken")
+    connected("%multislice create broken --accelerator-type v4-8")
+    with pytest.raises(errors.QueuedResourceFailedError):
+        connected("%multislice wait broken")
+    assert connected("%multislice reclaim").names == ("broken",)
+    with pytest.raises(errors.MagicError, match="nobody is not among"):
+        connected("%multislice reclaim --yes nobody")
+    assert "broken" in connected("%multislice list").names
+    assert repr(connected("%multislice reclaim --yes broken")) == "Deleted: broken."
+    assert "broken" not in connected("%multislice list").names
+
+
+def test_settings_are_configured_by_config(connected: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """`%config Multislice` shows the settings, and what is set there counts for the next request."""
+    connected("%config Multislice")
+    assert "Multislice.accelerator_type=<Unicode>" in capsys.readouterr().out
+    connected("%config Multislice.accelerator_type = 'v4-32'")
+    try:
+        assert "v4-32" in repr(connected("%multislice create by-config --dry-run"))
+    finally:
+        connected("%config Multislice.accelerator_type = None")

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from multislice_nb import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import TypeAlias
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    Run: TypeAlias = Callable[[str], Any]
+
+
+def test_a_command_runs_on_every_worker(
+    attached: str, run: Run, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`sh` shows equal output once, takes the shell's own notation, and keeps results by name."""
+    run("%multislice sh echo 'a  b' | tr a-z A-Z")
+    assert "[all 4] A  B" in capsys.readouterr().out
+    run("%multislice sh --slices 1 --env WHO=me -o kept echo $WHO-$MULTISLICE_NB_RANK")
+    assert shell.user_ns["kept"].stdout == ["me-2\n", "me-3\n"]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_cell_is_a_script(attached: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """In `%%multislice sh` nothing is replaced here, and a failure anywhere fails the cell."""
+    run("name = 'here'")
+    with pytest.raises(errors.WorkerError, match="rank 3"):
+        run(
+            "%%multislice sh\nname=there\nfor i in 1 2; do echo ${name} $i; done\n"
+            'if [ "$MULTISLICE_NB_RANK" = 3 ]; then exit 4; fi'
+        )
+    assert "there 2" in capsys.readouterr().out
+
+
+def test_a_detached_command_is_listed_shown_and_stopped(
+    attached: str, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `sh --detach` starts goes on by itself; ps, logs and stop find it by its name."""
+    note = repr(run("%multislice sh --detach --name nap echo begun; sleep 600"))
+    assert "nap runs on 4 workers of pair" in note
+    listed = run("%multislice ps")
+    for form in (repr(listed), listed._repr_html_()):
+        assert "nap" in form
+        assert "all 4: running" in form
+    shown, end = "", time.monotonic() + 20
+    while "begun" not in shown:
+        assert time.monotonic() < end, "it did not print in time"
+        run("%multislice logs nap")
+        shown = capsys.readouterr().out
+    assert str(run("%multislice stop nap --grace 1")).startswith("nap: all 4: killed by")
+    with pytest.raises(errors.MagicError, match="--folder says nothing"):
+        run("%multislice sh --folder . ls")
+
+
+def test_a_detached_command_can_be_followed(
+    attached: str, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`logs --follow` waits for the end and shows all of it."""
+    identity = re.findall(r"logs (\w+)", repr(run("%multislice sh -d echo one; sleep 0.3; echo two")))[0]
+    run(f"%multislice logs --follow {identity}")
+    assert "two" in capsys.readouterr().out
+
+
+def test_workers_are_reached_without_being_attached(attached: str, run: Run, tmp_path: Path) -> None:
+    """Files and commands need SSH alone: `--cluster` may name a queued resource that runs no engines."""
+    (tmp_path / "data.txt").write_text("42")
+    run("%multislice create bare --accelerator-type v4-8 --wait")
+    try:
+        run(f"%multislice push {tmp_path / 'data.txt'} --cluster bare")
+        run("%multislice sh --cluster bare -o said cat data.txt")
+        assert run("said.stdout") == ["42"]
+        assert "rank 0" in str(run("%multislice environment --cluster bare"))
+    finally:
+        run("%multislice delete bare")
+
+
+def test_a_cell_can_be_left_running(attached: str, run: Run, shell: InteractiveShell) -> None:
+    """`--noblock` gives a handle at once; its result comes when the cell has ended."""
+    handle = run("%%multislice --noblock\nimport time\ntime.sleep(0.2)\n6 * 7")
+    assert handle.result(timeout=30).values == [42] * 4
+    assert "ended" in str(handle)
+    run("%%multislice --noblock --ranks 1,2 -o later\n'late'")
+    assert shell.user_ns["later"].result(timeout=30).values == ["late"] * 2
+
+
+def test_a_cell_can_run_here_too(attached: str, run: Run, shell: InteractiveShell) -> None:
+    """`--local` runs the cell here first, and on the workers only if it did well."""
+    run("%%multislice --local -o both\nshared = 'both'\nshared")
+    assert shell.user_ns["shared"] == "both"
+    assert shell.user_ns["both"].values == ["both"] * 4
+    with pytest.raises(errors.MagicError, match="failed here: ZeroDivisionError"):
+        run("%%multislice --local\nshared = 'nowhere'\n1 / 0")
+    run("%%multislice -o kept\nshared")
+    assert shell.user_ns["kept"].values == ["both"] * 4
+
+
+def test_what_was_left_running_is_announced_and_collected(
+    attached: str, run: Run, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After detaching from a running cell, attach says that it is there, and collect gets its end."""
+    run("%%multislice --noblock -o left\nimport time\ntime.sleep(1)\nprint('done meanwhile')\n'value'")
+    run(
+        "%multislice sh --timeout 30 until ls ~/.multislice_nb/clusters/pair/cells/*/cell.json; do sleep 0.1; done"
+    )
+    run("%multislice detach")
+    capsys.readouterr()
+    run("%multislice attach pair")
+    assert "%multislice collect shows it" in capsys.readouterr().out
+    run("%multislice collect -o got")
+    assert shell.user_ns["got"].values == ["value"] * 4
+    assert shell.user_ns["got"].stdout == ["done meanwhile\n"] * 4
+
+
+def test_variables_are_set_on_the_workers(attached: str, run: Run, shell: InteractiveShell) -> None:
+    """Engines and commands see what `environment set` sets; values are shown on request alone."""
+    assert "Set on all workers: COLOUR" in repr(run("%multislice environment set COLOUR=blue"))
+    run("%%multislice -o seen\nimport os\nos.environ['COLOUR']")
+    assert shell.user_ns["seen"].values == ["blue"] * 4
+    assert "blue" not in repr(run("%multislice environment variables"))
+    assert "[all 4]\nCOLOUR=blue" in repr(run("%multislice environment variables --values"))
+    assert "jax" in str(run("%multislice environment"))
+    run("%multislice environment clean")
