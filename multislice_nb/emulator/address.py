@@ -9,6 +9,8 @@ from pathlib import Path
 
 DEFAULT_PROJECT = "emulated-project"
 DEFAULT_ZONE = "us-central2-b"
+# In the state folder; locked as long as an emulator, or what it left, is there.
+REAPER_LOCK = "reaper.lock"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.emulator.address import EmulatorAddress, emulator_home, private_folder
+from multislice_nb.emulator.address import REAPER_LOCK, EmulatorAddress, emulator_home, private_folder
 from multislice_nb.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -69,10 +69,12 @@ def stop() -> bool:
     home = emulator_home()
     address = EmulatorAddress.read(home)
     if address is None or not _same_process(address):
+        _wait_cleaned(home)
         return False
     with contextlib.suppress(EmulatorError):  # one that does not answer is ended by a signal below
         call(address, "POST", "/emulator/v1/shutdown", {}, timeout=5.0)
     _wait_ended(address)
+    _wait_cleaned(home)
     return True
 
 
@@ -213,6 +215,23 @@ def _wait_ended(address: EmulatorAddress) -> None:
     if left:
         pids = ", ".join(str(process.pid) for process in left)
         raise EmulatorError("The emulator did not end.", fix=f"End its processes yourself: {pids}.")
+
+
+def _wait_cleaned(home: Path) -> None:
+    """Wait for one that is just ending: its reaper holds a lock until it has cleaned up."""
+    limit = time.monotonic() + _STOP_DEADLINE
+    try:
+        descriptor = os.open(home / REAPER_LOCK, os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        while time.monotonic() < limit:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(_POLL)
+    finally:
+        os.close(descriptor)
 
 
 def _tail(log: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import secrets
 import shutil
@@ -18,6 +19,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from multislice_nb.emulator.address import REAPER_LOCK
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -75,6 +78,9 @@ def _watch(daemon: int) -> None:
 def main(home: Path) -> None:
     """Start the daemon, outlive it, and clean up."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # Held to the end: the one before may still be cleaning up the same folders.
+    lock = os.open(home / REAPER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     emulator_id = secrets.token_hex(8)
     vms = home / "vms"
     for left in (vms, home / "run"):  # by a machine that lost its power

@@ -157,6 +157,19 @@ def test_a_long_state_folder_works_and_leaves_no_folder_elsewhere(
     assert not list(temporary.iterdir())
 
 
+def test_a_start_right_after_a_kill_is_not_cleaned_away(own_home: Path) -> None:
+    """The reaper of a killed daemon and a new start do not get into each other's way."""
+    first = Emulated(daemon.ensure_running())
+    first.active("old", 2)
+    first.ssh("old-0", "trap '' TERM; setsid sleep 309 >/dev/null 2>&1 &")
+    os.kill(first.address.pid, signal.SIGKILL)
+    second = Emulated(daemon.ensure_running())
+    second.active("new", 2)
+    assert second.ssh("new-1", "echo here").stdout == b"here\n"
+    assert second.rest("GET", f"/v2/{PARENT}/nodes").status == 200
+    assert not psutil.pid_exists(first.address.reaper_pid)
+
+
 def test_the_state_survives_no_restart(own_home: Path) -> None:
     """daemon.json of a stopped emulator is gone, so that nobody waits for it."""
     daemon.ensure_running()
