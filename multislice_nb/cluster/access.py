@@ -9,6 +9,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from multislice_nb import errors
+from multislice_nb.cluster import os_login
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,28 +23,27 @@ METADATA = "ssh-keys"
 """The node's metadata entry that its guest agent makes users and authorized keys from: `USER:KEY` lines."""
 
 
-async def give_access(cloud: Cloud, nodes: Sequence[NodeStatus]) -> None:
-    """Put the public key into the metadata of every slice that does not have it; makes a key where there is none.
+async def give_access(cloud: Cloud, nodes: Sequence[NodeStatus]) -> str | None:
+    """Have every worker know the public key; makes a key where there is none.
 
-    Keys of others stay. It takes the workers some seconds to notice.
+    It goes into the nodes' metadata, where keys of others stay, or into the account's OS Login profile where
+    the nodes say that this decides. It takes the workers some seconds to notice.
+
+    Returns:
+        The user name to log in with, where OS Login gives another than was asked for.
 
     Raises:
         errors.ConfigurationError: The key cannot be read without its passphrase, or not written.
-        errors.PermissionDeniedError: The account may not change nodes.
+        errors.PermissionDeniedError: The account may not change nodes, or its own profile.
     """
-    user = cloud.ssh.user or getpass.getuser()
     key = await asyncio.to_thread(public_key, cloud.ssh.client_keys[0])
-    entry = f"{user}:{key}"
+    if any(node.metadata.get("enable-oslogin", "").upper() == "TRUE" for node in nodes):
+        return await asyncio.to_thread(os_login.import_key, key, cloud.project)
+    user = cloud.ssh.user or getpass.getuser()
     lacking = [
         node for node in nodes if key.split()[1] not in _keys_of(node.metadata.get(METADATA, ""), user)
     ]
-    for node in lacking:
-        if node.metadata.get("enable-oslogin", "").upper() == "TRUE":
-            raise errors.ConfigurationError(
-                f"{node.node_id} takes logins from OS Login, which passes over keys in its metadata.",
-                fix=f"gcloud compute os-login ssh-keys add --key-file={cloud.ssh.client_keys[0]}.pub, then set the "
-                "user name that it shows: %config Multislice.ssh_user = '...'.",
-            )
+    entry = f"{user}:{key}"
     await asyncio.gather(
         *(
             cloud.provider.set_node_metadata(
@@ -54,6 +54,7 @@ async def give_access(cloud: Cloud, nodes: Sequence[NodeStatus]) -> None:
             for node in lacking
         )
     )
+    return None
 
 
 def _keys_of(text: str, user: str) -> set[str]:

@@ -19,6 +19,7 @@ from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from multislice_nb.cloud import Cloud, NodeStatus, QueuedResource
 
@@ -86,6 +87,8 @@ async def site_of(queued_resource: QueuedResource) -> Site:
     keys, hostnames = await _guests(cloud, nodes, kind.workers, path)
     # Another queued resource of the same name later has other host keys, and begins with an empty file.
     folder = state_home() / "known_hosts" / cloud.project / cloud.zone / queued_resource.name
+    made = status.create_time.strftime("%Y%m%dT%H%M%S.%f") if status.create_time else "hosts"
+    await asyncio.to_thread(_forget_others, folder, made)
     return Site(
         name=queued_resource.name,
         workers=workers,
@@ -93,14 +96,22 @@ async def site_of(queued_resource: QueuedResource) -> Site:
         node_count=len(nodes),
         tpu=not cloud.is_emulator,
         ssh=cloud.ssh,
-        known_hosts=folder
-        / (status.create_time.strftime("%Y%m%dT%H%M%S.%f") if status.create_time else "hosts"),
+        known_hosts=folder / made,
         host_keys=keys,
         proxies=proxy_commands(
             cloud.ssh.proxy_command, workers, hostnames=hostnames, project=cloud.project, zone=cloud.zone
         ),
         grant=functools.partial(give_access, cloud, nodes) if cloud.ssh.make_access else None,
     )
+
+
+def _forget_others(folder: Path, made: str) -> None:
+    """Drop the host keys of earlier queued resources of this name."""
+    if folder.is_file():
+        folder.unlink()
+    for other in folder.glob("*"):
+        if other.name != made:
+            other.unlink(missing_ok=True)
 
 
 async def _guests(

@@ -67,7 +67,7 @@ class Site:
     known_hosts: Path
     host_keys: Mapping[int, str]
     proxies: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    grant: Callable[[], Awaitable[None]] | None = None
+    grant: Callable[[], Awaitable[str | None]] | None = None
 
     def environment(self, rank: int, gang: str) -> dict[str, str]:
         """What every engine is told at every start, so that no value of an earlier gang survives."""

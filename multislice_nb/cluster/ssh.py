@@ -50,13 +50,17 @@ def known_hosts_line(worker: Worker, key: str) -> str:
 
 
 class Connections:
-    """The open SSH connections to a set of workers, by rank."""
+    """The open SSH connections to a set of workers, by rank.
+
+    Attributes:
+        known_hosts: The file with their host keys.
+    """
 
     def __init__(
         self, settings: SshSettings, known_hosts: Path, proxies: Mapping[int, Sequence[str]] | None = None
     ) -> None:
         self._way = Way(settings, proxies or {})
-        self._known_hosts = known_hosts
+        self.known_hosts = known_hosts
         self._open: dict[int, asyncssh.SSHClientConnection] = {}
         self._workers: dict[int, Worker] = {}
         self._listeners: list[asyncssh.SSHListener] = []
@@ -67,7 +71,7 @@ class Connections:
         host_keys: Mapping[int, str],
         *,
         deadline: float,
-        grant: Callable[[], Awaitable[None]] | None = None,
+        grant: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
         """Connect to every worker, or to none.
 
@@ -76,7 +80,7 @@ class Connections:
             host_keys: By rank, the host key that the Cloud TPU API says a worker has. A worker without one
                 is trusted at its first connection, and held to that key from then on.
             deadline: Seconds for all of them together, and again for a new key to be taken.
-            grant: Has the workers know our key; awaited once if they refuse it.
+            grant: Has the workers know our key, and may name another user; awaited once if they refuse it.
 
         Raises:
             errors.ConnectError: Names the workers that did not answer, and why the first did not.
@@ -87,7 +91,7 @@ class Connections:
             await self._way.open()
             failed = await self._connect(workers, keys, deadline)
             if grant is not None and _refused(failed):
-                await grant()
+                self._way.log_in_as(await grant())
                 failed = await self._insist(failed, keys, deadline)
         except BaseException:
             await self.close()
@@ -117,7 +121,7 @@ class Connections:
 
         async def connect(worker: Worker) -> asyncssh.SSHClientConnection:
             async with limit:
-                known = str(self._known_hosts) if worker.rank in keys else None
+                known = str(self.known_hosts) if worker.rank in keys else None
                 return await self._way.connect(worker, known)
 
         tasks = {worker.rank: asyncio.create_task(connect(worker)) for worker in workers}
@@ -142,7 +146,7 @@ class Connections:
 
     def _write_known_hosts(self, workers: Sequence[Worker], host_keys: Mapping[int, str]) -> dict[int, str]:
         """Store the host keys that are known: those given, and those of earlier connections to the rest."""
-        kept = self._known_hosts.read_text().splitlines() if self._known_hosts.exists() else []
+        kept = self.known_hosts.read_text().splitlines() if self.known_hosts.exists() else []
         earlier = dict(line.split(" ", 1) for line in kept if " " in line)
         keys = dict(host_keys)
         for worker in workers:
@@ -150,11 +154,11 @@ class Connections:
             if worker.rank not in keys and name in earlier:
                 keys[worker.rank] = earlier[name]
         text = "".join(known_hosts_line(w, keys[w.rank]) for w in workers if keys.get(w.rank))
-        self._known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial = self._known_hosts.with_name(f".{self._known_hosts.name}.{os.getpid()}")
+        self.known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial = self.known_hosts.with_name(f".{self.known_hosts.name}.{os.getpid()}")
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(text)
-        partial.replace(self._known_hosts)
+        partial.replace(self.known_hosts)
         return keys
 
     def _refusal(
@@ -171,7 +175,7 @@ class Connections:
         fix = "Check that the nodes are READY, that a firewall rule allows SSH, and that your SSH key is known there."
         if isinstance(cause, asyncssh.HostKeyNotVerifiable):
             fix = "Another machine answers there, or it was made anew: look before you trust it, and remove "
-            fix += f"{self._known_hosts} if you do."
+            fix += f"{self.known_hosts} if you do."
         elif granted and _refused(failed):
             reason += f" (the key is in the nodes' metadata, and was not taken within {deadline:.0f} s)"
             fix = "Attach again in a minute; if it stays so, the guest agent there does not run, or OS Login is on."

@@ -6,6 +6,7 @@ import asyncio
 import re
 import shlex
 import string
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import errors
@@ -86,6 +87,11 @@ class Way:
         self.settings = settings
         self._proxies = proxies
         self._jump: asyncssh.SSHClientConnection | None = None
+
+    def log_in_as(self, user: str | None) -> None:
+        """Log in to the workers as another user from now on; None for no other."""
+        if user is not None:
+            self.settings = replace(self.settings, user=user)
 
     async def open(self) -> None:
         """Connect to the jump host, where there is one: once, whatever the number of workers.

@@ -200,6 +200,15 @@ def test_a_start_that_fails_somewhere_leaves_nothing_running(reached: Reach, hom
     assert not reached.shell.find("lonely").status().running
 
 
+def test_no_stale_word_of_other_slices_survives(reached: Reach) -> None:
+    """A command on one slice of several is told of no other, whatever the worker's own environment still says."""
+    count = "env | grep -c ^MEGASCALE_ || true"
+    assert reached.shell.run(count, slices=1).stdout == ["3\n", "3\n"]
+    assert reached.shell.run(count, slices=1, distributed=True).stdout == ["0\n", "0\n"]
+    result = reached.shell.run("echo $JAX_PROCESS_ID $JAX_NUM_PROCESSES", slices=1, distributed=True)
+    assert result.stdout == ["0 2\n", "1 2\n"]
+
+
 def test_nonsense_is_refused(reached: Reach) -> None:
     """No command, no such worker and no such detached command are told before anything is run."""
     with pytest.raises(errors.InvalidRequestError, match="no command to run"):

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import subprocess
+import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
 import multislice_nb as ms
 from multislice_nb import errors
+from multislice_nb._portal import sync
 from multislice_nb.cloud.ssh_settings import IAP, google_ssh
+from multislice_nb.cluster import os_login
 from multislice_nb.cluster.access import public_key
 from multislice_nb.cluster.inventory import Worker
 from multislice_nb.cluster.reach import reach
 from multislice_nb.cluster.ways import proxy_commands
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from multislice_nb.cluster.reach import Reach
@@ -97,8 +103,6 @@ def test_a_new_key_is_made_known_to_the_workers(reached: Reach, tmp_path: Path) 
     )
     name = reached.site.name
     try:
-        from multislice_nb._portal import sync
-
         sync(cloud.provider.set_node_metadata, f"{name}-0", cloud.zone, {"ssh-keys": other})
         with reach(name, deadline=30) as hands:
             assert hands.shell.run("echo $USER").stdout == ["newcomer\n"] * 4
@@ -111,17 +115,96 @@ def test_a_new_key_is_made_known_to_the_workers(reached: Reach, tmp_path: Path) 
         cloud.ssh = usual
 
 
-def test_a_login_that_os_login_decides_is_told(reached: Reach, tmp_path: Path) -> None:
-    """Where metadata keys are passed over, the error says so and what to do, instead of trying for ever."""
-    from multislice_nb._portal import sync
+class Profiles(BaseHTTPRequestHandler):
+    """An OS Login that knows one account, and the keys that it was given."""
 
+    keys: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        """Whose credentials these are."""
+        self._answer(200, {"email": "someone@example.com"})
+
+    def do_POST(self) -> None:
+        """Take a key."""
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.path.startswith("/v1/users/someone%40example.com:importSshPublicKey?projectId="):
+            self._answer(404, {})
+            return
+        self.keys.append(asked["key"])
+        accounts = [{"username": "other"}, {"username": "someone_example_com", "primary": True}]
+        self._answer(200, {"loginProfile": {"posixAccounts": accounts}})
+
+    def _answer(self, status: int, body: dict[str, object]) -> None:
+        text = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def os_login_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Profiles]]:
+    """OS Login's two addresses on this machine."""
+    from google.auth.credentials import AnonymousCredentials
+    from google.auth.transport.requests import AuthorizedSession
+
+    Profiles.keys.clear()
+    with HTTPServer(("127.0.0.1", 0), Profiles) as server:
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setattr(os_login, "ENDPOINT", address)
+        monkeypatch.setattr(os_login, "USER_INFO", f"{address}/userinfo")
+        monkeypatch.setattr(os_login, "_session", lambda: AuthorizedSession(AnonymousCredentials()))
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield Profiles
+        server.shutdown()
+        thread.join()
+
+
+def test_os_login_gets_the_key_and_names_the_user(
+    reached: Reach, tmp_path: Path, os_login_server: type[Profiles]
+) -> None:
+    """Where OS Login decides, the key goes into the account's profile, and its user name is the one that logs in."""
     cloud, usual = ms.connect(), ms.connect().ssh
-    cloud.ssh = replace(usual, user="nobody", client_keys=(tmp_path / "key",), make_access=True)
-    name = reached.site.name
+    name, key = reached.site.name, tmp_path / "key"
+    cloud.ssh = replace(usual, user="nobody", client_keys=(key,), make_access=True)
+    nodes = [node.node_id for node in cloud.get(name).nodes()]
+    known = {"ssh-keys": f"someone_example_com:{public_key(key)}", "enable-oslogin": "TRUE"}
     try:
-        sync(cloud.provider.set_node_metadata, f"{name}-1", cloud.zone, {"enable-oslogin": "TRUE"})
-        with pytest.raises(errors.ConfigurationError, match="OS Login"):
-            reach(name, deadline=10)
+        for node in nodes:
+            sync(cloud.provider.set_node_metadata, node, cloud.zone, known)
+        with reach(name, deadline=10) as hands:
+            assert hands.shell.run("echo $USER").stdout == ["someone_example_com\n"] * 4
+        assert os_login_server.keys == [public_key(key)]
     finally:
-        sync(cloud.provider.set_node_metadata, f"{name}-1", cloud.zone, {"enable-oslogin": "FALSE"})
+        for node in nodes:
+            sync(cloud.provider.set_node_metadata, node, cloud.zone, {"enable-oslogin": "FALSE"})
         cloud.ssh = usual
+
+
+def test_an_os_login_that_refuses_is_told(
+    os_login_server: type[Profiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What OS Login answers becomes an error with the way out."""
+    monkeypatch.setattr(os_login, "ENDPOINT", f"{os_login.ENDPOINT}/nowhere")
+    with pytest.raises(errors.PermissionDeniedError, match="404") as caught:
+        os_login.import_key("ssh-ed25519 AAAA", "p")
+    assert "os-login ssh-keys add" in caught.value.fix
+
+
+def test_a_name_that_is_used_again_meets_no_old_host_key(emulator_home: Path) -> None:
+    """A queued resource that is deleted and made again under its name has new host keys, and is connected to."""
+    cloud = ms.connect()
+    shown = []
+    for _ in range(2):
+        made = cloud.create("again", accelerator_type="v4-8", node_count=1)
+        made.wait(timeout=60)
+        with reach(made) as hands:
+            assert hands.shell.run("true").ok
+            shown.append(hands.connections.known_hosts.read_text())
+        made.delete(force=True)
+    assert shown[0] != shown[1]
+    assert len(list((emulator_home / "known_hosts").rglob("again/*"))) == 1
