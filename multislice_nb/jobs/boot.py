@@ -135,11 +135,15 @@ def python_for(requirements: list[str], name: str) -> str:
     if fits(python, requirements):
         return python
     say(f"making an environment with {' '.join(requirements) or 'nothing but Python'}")
-    uv = [sys.executable, "-m", "uv"]
-    subprocess.check_call([sys.executable, "-m", "pip", "install", "--quiet", "uv"])
-    subprocess.check_call([*uv, "venv", "--quiet", "--clear", "--seed", "--python", ">=3.11", folder])
-    if requirements:
-        subprocess.check_call([*uv, "pip", "install", "--quiet", "--python", python, *requirements])
+    uv = str(HOME / "uv" / "bin" / "uv")
+    if not Path(
+        uv
+    ).exists():  # into a folder of its own, which also distributions allow that guard their Python
+        target = ["--quiet", "--target", str(HOME / "uv")]
+        subprocess.check_call([sys.executable, "-m", "pip", "install", *target, "uv"])
+    subprocess.check_call([uv, "venv", "--quiet", "--clear", "--python", ">=3.11", folder])
+    wanted = [*requirements, "packaging", "pip"]  # to tell what is there, and for the job's own setup
+    subprocess.check_call([uv, "pip", "install", "--quiet", "--python", python, *wanted])
     return python
 
 

@@ -184,9 +184,10 @@ def submit(
 def queued_resource_request(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> QueuedResourceRequest:
     """The request for a run's slices, checked."""
     name = spec.name if run == 1 else f"{spec.name}-{run}"
-    full = f"projects/{cloud.project}/locations/{cloud.zone}/queuedResources/{name}"
-    script = startup_script(spec, store=store.url, run=run, queued_resource=full)
     fields = dict(spec.request)
+    project, zone = fields.get("project") or cloud.project, fields.get("zone") or cloud.zone
+    full = f"projects/{project}/locations/{zone}/queuedResources/{name}"
+    script = startup_script(spec, store=store.url, run=run, queued_resource=full)
     # The workers read the store and delete their own slices.
     fields.setdefault("scopes", ("https://www.googleapis.com/auth/cloud-platform",))
     fields["labels"] = {**fields.get("labels", {}), "multislice-nb-job": spec.name}
@@ -207,7 +208,7 @@ def launch(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> Job:
     document = {
         "time": time.time(),
         "queued_resource": request.name,
-        "project": cloud.project,
+        "project": request.project,
         "zone": request.zone,
         "emulator": cloud.is_emulator,
     }

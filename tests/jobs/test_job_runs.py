@@ -137,6 +137,18 @@ def test_a_hanging_worker_makes_all_be_reset(submit: Submit, fault: Fault, look:
     assert status.attempts[0].kind == "failure"  # what hangs a machine may do so again: it counts
 
 
+def test_a_worker_that_cannot_write_to_the_store_ends_the_job(
+    submit: Submit, fault: Fault, look: Any
+) -> None:
+    """Resets do not help; the job says who it was, and leaves nothing behind."""
+    limits = replace(emulator_limits(), heartbeat=0.2, lost_after=1.5, boot_timeout=2.0)
+    job = submit("full", FOR_EVER, limits=limits)
+    look.ready(job)
+    fault("disk-full", node="full-1")
+    status = look.done(job, "failed")
+    assert "rank 1 (slice 1, worker 0) stays silent, 2 resets notwithstanding" in status.reason
+
+
 def test_cancelling_deletes_even_when_the_leader_hangs(submit: Submit, fault: Fault, look: Any) -> None:
     """Any worker deletes the queued resource, and the output so far is kept."""
     limits = replace(emulator_limits(), heartbeat=0.3, lost_after=2.0)

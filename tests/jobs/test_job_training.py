@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -37,3 +39,12 @@ def test_a_preempted_run_has_the_losses_and_batches_of_an_undisturbed_one(
     expected = steps(undisturbed)
     assert len(expected) == 2 * STEPS
     assert steps(disturbed) == expected
+
+    # The next run goes on from the checkpoint of step 15 with half of the slices.
+    disturbed.retry(node_count=1)
+    assert disturbed.wait(timeout=120).state == "succeeded", look.told(disturbed)
+    alone = steps(disturbed)
+    assert list(alone) == [(STEPS, 0)]
+    loss, ids = alone[STEPS, 0]
+    assert loss == pytest.approx(expected[STEPS, 0][0], rel=1e-5)
+    assert sorted(ids) == sorted(expected[STEPS, 0][1] + expected[STEPS, 1][1])
