@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_program import build
 
 from multislice_nb import tpu
 from multislice_nb.sharding import Calibration, Model, Parallelism, make_mesh
@@ -24,6 +23,10 @@ from multislice_nb.sharding.schedule import Event, events, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.sharding.reference_program import build
+else:
+    from reference_program import build  # pytest puts this folder on the path
 
 V4_16 = tpu.AcceleratorType.parse("v4-16")
 PROGRAM = """HloModule step, is_scheduled=true
