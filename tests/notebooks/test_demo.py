@@ -49,7 +49,9 @@ def ours(environment: dict[str, str]) -> list[psutil.Process]:
             environ = process.environ()
         except (psutil.Error, OSError):
             continue
-        if environment["TMPDIR"] in environ.get("TMPDIR", "") or environment["TMPDIR"] in environ.get("HOME", ""):
+        if environment["TMPDIR"] in environ.get("TMPDIR", "") or environment["TMPDIR"] in environ.get(
+            "HOME", ""
+        ):
             found.append(process)
     return found
 
@@ -91,7 +93,9 @@ def test_demo_makes_a_notebook_and_two_charts(tmp_path: Path, environment: dict[
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_demo_leaves_nothing(tmp_path: Path, environment: dict[str, str], sign: signal.Signals) -> None:
+def test_interrupted_demo_leaves_nothing(
+    tmp_path: Path, environment: dict[str, str], sign: signal.Signals
+) -> None:
     """Ctrl-C, or SIGTERM, while workers run ends every process and removes every temporary file."""
     demo = start(environment, tmp_path / "out")
     wait_for(lambda: len(engines(environment)) >= 4, 60)
@@ -107,7 +111,11 @@ def test_killed_demo_is_noticed(tmp_path: Path, environment: dict[str, str]) -> 
     """When demo and kernel are killed, the emulator notices that its owners are gone and ends by itself."""
     demo = start(environment | {"MULTISLICE_NB_EMULATOR_IDLE": "2"}, tmp_path / "out")
     wait_for(lambda: len(engines(environment)) >= 4, 60)
-    kernels = [p for p in psutil.Process(demo.pid).children(recursive=True) if "ipykernel_launcher" in str(p.cmdline())]
+    kernels = [
+        p
+        for p in psutil.Process(demo.pid).children(recursive=True)
+        if "ipykernel_launcher" in str(p.cmdline())
+    ]
     demo.kill()
     for kernel in kernels:
         kernel.kill()

@@ -34,7 +34,10 @@ def own_emulator(tmp_path: Path) -> Iterator[dict[str, str]]:
     environment = os.environ | {"MULTISLICE_NB_HOME": str(tmp_path / "home")}
     yield environment
     subprocess.run(
-        [sys.executable, "-m", "multislice_nb", "emulator", "stop"], env=environment, check=True, capture_output=True
+        [sys.executable, "-m", "multislice_nb", "emulator", "stop"],
+        env=environment,
+        check=True,
+        capture_output=True,
     )
 
 
