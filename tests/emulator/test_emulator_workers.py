@@ -154,7 +154,9 @@ def test_a_terminal(pair: Emulated) -> None:
             config=None,
         ) as connection:
             process = await connection.create_process(
-                "tty >/dev/null && stty size; sleep 100; echo $?", term_type="xterm", term_size=(132, 43)
+                "size=$(tty >/dev/null && stty size); echo $size; exec sleep 100",
+                term_type="xterm",
+                term_size=(132, 43),
             )
             shown = await process.stdout.readline()
             process.stdin.write("\x03")
