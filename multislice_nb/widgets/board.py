@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Board"]
 
+_KEPT_WIDTH = 720
+"""Pixels of a chart that is kept; it is drawn twice as fine."""
+
 
 class Board:
     """Everything that is on the page.
@@ -117,7 +120,8 @@ class Board:
     def _keep(self, png: bytes) -> bool:
         if self.below is None:
             return False
-        self.below.update({"image/png": png, "text/plain": "<chart>"}, raw=True)
+        size = {"image/png": {"width": _KEPT_WIDTH}}
+        self.below.update({"image/png": png, "text/plain": "<chart>"}, raw=True, metadata=size)
         return True
 
     def mimebundle(self) -> dict[str, Any]:

@@ -63,7 +63,6 @@ class CreateForm:
         self._session = session
         self._desk = desk
         self._created = created
-        wide = "380px"
         self.fields = {
             "name": Field("Name", widgets.Text(value="demo")),
             "zone": Field("Zone", widgets.Combobox(options=_zones(), placeholder="the connection's")),
@@ -80,7 +79,7 @@ class CreateForm:
                 "Startup script",
                 widgets.Textarea(
                     placeholder="runs on every worker at every boot",
-                    layout=widgets.Layout(width=wide, height="56px"),
+                    layout=widgets.Layout(width="400px", height="56px"),
                 ),
             ),
         }

@@ -62,7 +62,9 @@ class Explorer:
         )
         self.refresh = button("Look again", "refresh", "Look for results files and read them again")
         self.keep = button("Keep chart", "download", "Put the chart below the panel, as output that is saved")
-        self._chart = widgets.Image(format="png", layout=widgets.Layout(display="none", width="620px", max_width="100%"))
+        self._chart = widgets.Image(
+            format="png", layout=widgets.Layout(display="none", width="620px", max_width="100%")
+        )
         self._note = widgets.HTML()
         left = widgets.VBox([self.x, self.y, self.colour, self.only, self.theme])
         self.view = widgets.VBox(

@@ -130,11 +130,11 @@ code.msnb-code { padding: 1px 5px; }
 .msnb-facts { font-weight: 600; }
 .msnb-grid { display: flex; flex-direction: column; gap: 3px; }
 .msnb-slice { display: flex; align-items: center; gap: 8px; }
-.msnb-slice > span { min-width: 92px; white-space: nowrap; color: var(--jp-ui-font-color2, inherit); }
+.msnb-slice > span { min-width: 150px; font-variant-numeric: tabular-nums; white-space: nowrap; color: var(--jp-ui-font-color2, inherit); }
 .msnb-cells { display: flex; flex-wrap: wrap; gap: 2px; }
 .msnb-cells svg { display: block; }
 .msnb-path > span { display: inline-flex; align-items: center; gap: 6px; }
-.msnb-path { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; margin: 6px 0 2px; }
+.msnb-path { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 12px; margin: 6px 0 2px; }
 .msnb-count { margin-left: 4px; }
 .msnb-ink { stroke: var(--jp-ui-font-color1, currentColor); }
 .msnb-inktext { fill: var(--jp-ui-font-color1, currentColor); }

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from labdriver import CHROMIUM, FLAGS, Lab, Notebook, jupyterlab
+
+# pytest puts this folder on the path; for mypy it is one of the packages of tests.
+from labdriver import CHROMIUM, FLAGS, Notebook, jupyterlab  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.widgets.labdriver import Lab
 
 
 @pytest.fixture(scope="session")
@@ -52,13 +56,11 @@ def opened(
     pages: list[Any] = []
 
     def open_notebook(*cells: str, dark: bool = False) -> Notebook:
+        lab.theme("JupyterLab Dark" if dark else "JupyterLab Light")
         page = browser.new_page(viewport={"width": 1200, "height": 1000})
         pages.append(page)
         name = request.node.name.replace("[", "_").replace("]", "")
-        notebook = Notebook(page, lab.notebook(f"{name}_{len(pages)}", cells))
-        if dark:
-            notebook.dark()
-        return notebook
+        return Notebook(page, lab.notebook(f"{name}_{len(pages)}", cells))
 
     yield open_notebook
     for number, page in enumerate(pages):

@@ -71,7 +71,7 @@ def jupyterlab(folder: Path, **environment: str) -> Iterator[Lab]:
     with (folder / "lab.log").open("w") as log:
         process = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log, cwd=folder)
     try:
-        yield Lab(folder / "work", _address(folder / "lab.log", process), token)
+        yield Lab(folder / "work", _address(folder / "lab.log", process), token, settings)
     finally:
         _end(process)
 
@@ -113,12 +113,19 @@ class Lab:
         folder: Its files.
         address: Where it answers.
         token: What lets one in.
+        settings: Where it keeps what people set.
     """
 
-    def __init__(self, folder: Path, address: str, token: str) -> None:
+    def __init__(self, folder: Path, address: str, token: str, settings: Path) -> None:
+        self._settings = settings
         self.folder = folder
         self.address = address
         self.token = token
+
+    def theme(self, name: str) -> None:
+        """The theme of the pages that are opened from now on."""
+        path = self._settings / "apputils-extension" / "themes.jupyterlab-settings"
+        path.write_text(json.dumps({"theme": name}))
 
     def notebook(self, name: str, cells: Sequence[str]) -> str:
         """Write a notebook; returns the address that opens it."""
@@ -182,11 +189,3 @@ class Notebook:
     def told(self, text: str) -> Any:
         """What the panel says of what it did."""
         return self.page.locator(".msnb-notes").get_by_text(text)
-
-    def dark(self) -> None:
-        """JupyterLab's dark theme, by its command palette's own command."""
-        self.page.get_by_role("menuitem", name="Settings").click()
-        self.page.get_by_role("menuitem", name="Theme", exact=True).hover()
-        self.page.get_by_role("menuitem", name="JupyterLab Dark", exact=True).click()
-        self.page.locator("body[data-jp-theme-light='false']").wait_for()
-        self.page.keyboard.press("Escape")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from labdriver import Lab
+    from tests.widgets.labdriver import Lab
 
 PANEL = "%load_ext multislice_nb\n%multislice connect\n%multislice panel"
 POLLER = (
@@ -113,11 +113,16 @@ def test_a_sweep_is_explored_and_kept(opened: Callable[..., Any], lab: Lab) -> N
     (lab.folder / "explored.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     notebook = opened(PANEL)
     alerts: list[Any] = []
-    notebook.page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+
+    def noted(dialog: Any) -> None:
+        alerts.append(dialog.message)
+        dialog.dismiss()
+
+    notebook.page.on("dialog", noted)
     notebook.run(0)
     notebook.tab("Sweep").click()
     notebook.page.locator("img.widget-image").wait_for()
-    notebook.page.get_by_label("Up").select_option("step_seconds")
+    notebook.page.get_by_label("Up", exact=True).select_option("step_seconds")
     notebook.button("Keep chart").click()
     notebook.output(0).locator("img[src^='data:image/png']").wait_for()
     assert alerts == []
@@ -215,8 +220,9 @@ def test_it_comes_back_after_a_kernel_restart(opened: Callable[..., Any]) -> Non
     page = notebook.page
     notebook.run(0)
     notebook.run(1)
-    page.get_by_role("button", name="Restart the kernel").click()
-    page.get_by_role("button", name="Restart", exact=True).click()
+    page.get_by_role("button", name="Restart the kernel", exact=True).click()
+    page.locator(".jp-Dialog .jp-mod-accept").click()
+    page.locator(".jp-Dialog").wait_for(state="detached")
     notebook.idle()
     notebook.run(0)
     notebook.output(0).locator(".msnb-chosen", has_text="kept").wait_for()

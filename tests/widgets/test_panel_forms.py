@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multislice_nb.cloud import Endpoint, NodeStatus, QueuedResourceRequest, QueuedResourceStatus
+from multislice_nb.errors import InvalidRequestError
+from multislice_nb.widgets import Panel
+from multislice_nb.widgets.gauge import gauge_html
+from multislice_nb.widgets.session import Session
+from multislice_nb.widgets.snapshot import ClusterLook, Snapshot, WorkerLook
+from multislice_nb.widgets.style import look_of, state_html
+from multislice_nb.widgets.tables import nodes_html, static_html, static_text, workers_html
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STATES = (
+    "CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE", "FAILED", "SUSPENDING",
+    "SUSPENDED", "DELETING",
+)  # fmt: skip
+
+
+def snapshot(text: str = "demo", state: str = "ACTIVE") -> Snapshot:
+    """One queued resource whose every text is the given one."""
+    status = QueuedResourceStatus(
+        name=text,
+        state=state,
+        accelerator_type="v4-16",
+        node_count=2,
+        node_ids=(text,),
+        zone=text,
+        capacity=text,
+        error=text,
+        since=datetime.now(UTC) - timedelta(seconds=90),
+    )
+    node = NodeStatus(text, 0, text, text, text, (Endpoint(text),))
+    cluster = ClusterLook(text, text, (WorkerLook(0, 0, 0, text, text, "ready"),))
+    return Snapshot(text, (status,), {text: (node,)}, {}, (cluster,), text)
+
+
+MARKUP = st.text(st.sampled_from("<>&\"'/= scriptimgonerror;-!"), min_size=1, max_size=60)
+
+
+@given(MARKUP | st.text(min_size=1, max_size=20))
+def test_no_text_becomes_markup(text: str) -> None:
+    """Whatever the API, a node or a worker is called, the pages have the same tags as with a harmless name."""
+
+    def tags(word: str) -> list[str]:
+        shot = snapshot(word)
+        page = static_html(shot) + nodes_html(shot.nodes[word], ()) + state_html(word, title=word)
+        return re.findall(r"<[a-z/!][^\s>]*", page)
+
+    assert tags(text) == tags("harmless")
+
+
+def test_states_differ_without_colour() -> None:
+    """Living, waiting, booting, failed, suspended and leaving queued resources each have a shape of their own."""
+    groups = ("ACTIVE", "WAITING_FOR_RESOURCES", "PROVISIONING", "FAILED", "SUSPENDED", "DELETING")
+    assert len({look_of(state).shape for state in groups}) == len(groups)
+    assert len({look_of(state).mark for state in groups}) == len(groups)
+    assert all(state in state_html(state) for state in STATES)
+
+
+def test_every_form_says_the_same() -> None:
+    """HTML and text both name the queued resource, its state, shape, chips and error."""
+    shot = snapshot("broken", "FAILED")
+    for form in (static_html(shot), static_text(shot)):
+        for word in ("broken", "FAILED", "2 x v4-16", "16", "holds its name and quota"):
+            assert word in form
+
+
+def test_workers_are_counted_by_state() -> None:
+    """The legend of the grid counts ready, running and late workers, and each cell has its worker's name."""
+    workers = tuple(WorkerLook(r, r // 4, r % 4, f"n{r // 4}", "10.0.0.1", "ready") for r in range(8))
+    page = workers_html(ClusterLook("c", "", workers), behind=frozenset({3}), running=True)
+    assert 'running</span><b class="msnb-count">7</b>' in page
+    assert 'behind</span><b class="msnb-count">1</b>' in page
+    assert "rank 3 (slice 0, worker 3): behind" in page
+
+
+@given(st.floats(1e-3, 1e9), st.floats(1.0, 1e6))
+def test_the_gauge_agrees_with_the_numbers(intensity: float, threshold: float) -> None:
+    """The verdict is that of the ratio, and the bar crosses the middle exactly above the threshold."""
+    page = gauge_html(intensity, threshold, "v4")
+    length = float(re.findall(r'width="([\d.]+)" height="12"', page)[1])
+    assert ("slows training down" in page) == (intensity < threshold)
+    assert length >= 280 - 0.1 if intensity >= threshold else length <= 280 + 0.1
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"name": "a b"}, "name"),
+        ({"accelerator_type": "v4-18"}, "type"),
+        ({"accelerator_type": "v3-8"}, "type"),
+        ({"runtime_version": "v2-alpha-tpuv6e"}, "runtime"),
+        ({"valid_until_duration": "soon"}, "until"),
+        ({"node_count": 300}, "slices"),
+        ({"accelerator_type": "tpu7x-8"}, "type"),
+    ],
+)
+def test_faults_stand_beside_their_field(fields: dict[str, Any], field: str) -> None:
+    """Each fault of a request is shown at the field that it is about."""
+    from multislice_nb.widgets.create_form import faults_by_field
+
+    values = {"name": "demo", "accelerator_type": "v4-16", "node_count": 2} | fields
+    with pytest.raises(InvalidRequestError) as caught:
+        QueuedResourceRequest(**values)
+    assert set(faults_by_field(caught.value)) == {field}
+
+
+def test_the_form_speaks_magic_and_gcloud() -> None:
+    """The form's magic parses back to the request that its gcloud command asks for."""
+    from multislice_nb.magics import parser
+    from multislice_nb.widgets.create_form import CreateForm
+    from multislice_nb.widgets.loop import KernelLoop
+    from multislice_nb.widgets.outcome import Desk
+
+    form = CreateForm(Session(), Desk(KernelLoop(), lambda: None), lambda _: None)
+    form.fields["name"].control.value = "mine"
+    form.fields["capacity"].control.value = "spot"
+    form.fields["until"].control.value = "6h"
+    call = parser.parse(form.magic().removeprefix("%multislice "))
+    assert QueuedResourceRequest(**call.values) == QueuedResourceRequest.from_gcloud(
+        QueuedResourceRequest(name="mine", **form.values()).to_gcloud()
+    )
+
+
+def test_sliders_land_on_valid_products_only() -> None:
+    """Every position of both sliders of the planner is a parallelism of exactly those slices and chips."""
+    from multislice_nb.widgets.planner import Planner
+
+    planner = Planner()
+    planner.type.control.value = "v5litepod-16"
+    planner.slices.control.value = 4
+    for ici in [option[1] for option in planner.ici.control.options]:
+        for dcn in [option[1] for option in planner.dcn.control.options]:
+            planner.ici.control.value, planner.dcn.control.value = ici, dcn
+            found = planner.parallelism
+            assert found is not None
+            assert found.resolve(16, 4) == found
+    planner.type.control.value = "v4-18"
+    assert planner.parallelism is None
+
+
+def test_a_panel_without_a_page_is_a_table(emulator_home: Path) -> None:
+    """Where nobody can press a button, the panel is text and HTML, and makes no widget."""
+    session = Session()
+    session.connect(emulator=True)
+    shown = Panel(session, live=False)
+    forms = shown._repr_mimebundle_()
+    assert set(forms) == {"text/plain", "text/html"}
+    assert "No queued resources." in forms["text/plain"]
+    assert "emulator" in str(shown)
+
+
+def test_a_panel_with_a_page_has_all_three_forms(emulator_home: Path) -> None:
+    """A live panel is a widget view, HTML and text, and shows what it does as a magic."""
+    session = Session()
+    session.connect(emulator=True)
+    forms = Panel(session, live=True)._repr_mimebundle_()
+    assert set(forms) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+
+
+def test_without_ipywidgets_the_panel_is_a_table() -> None:
+    """With ipywidgets missing a panel degrades to text and HTML instead of failing."""
+    code = (
+        "import sys\nsys.modules['ipywidgets'] = None\n"
+        "from multislice_nb.widgets import panel\nprint(sorted(panel(live=True)._repr_mimebundle_()))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout.strip() == "['text/html', 'text/plain']", run.stderr
