@@ -7,13 +7,12 @@ ms.plan(accelerator_type="v4-16", slices=2, strategy="fsdp", batch=131072, embed
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import sharding, tpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from multislice_nb.experiments.training import Options
     from multislice_nb.experiments.workload import Workload
@@ -55,7 +54,7 @@ def plan(
     model = _workload(workload, embedding, layers)
     _check(model, accelerator_type, slices, strategy)
     return sharding.plan(
-        partial(program, model, options),
+        _program(model, options),
         accelerator_type=accelerator_type,
         slices=slices,
         strategy=strategy,
@@ -79,7 +78,7 @@ def largest_batch(
     model = _workload(workload, embedding, layers)
     _check(model, accelerator_type, slices, strategy)
     return sharding.largest_batch(
-        partial(program, model, options),
+        _program(model, options),
         accelerator_type=accelerator_type,
         slices=slices,
         strategy=strategy,
@@ -108,7 +107,7 @@ def compare_plans(
     for strategy in chosen:
         _check(model, accelerator_type, slices, strategy)
     return sharding.compare_plans(
-        partial(program, model, options),
+        _program(model, options),
         accelerator_type=accelerator_type,
         slices=slices,
         strategies=chosen,
@@ -117,21 +116,10 @@ def compare_plans(
     )
 
 
-def program(workload: Workload, options: Options | None, mesh: Any, batch: int) -> tuple[Any, Any]:
-    """The jitted step of a workload on a mesh, and its arguments as shapes.
+def _program(workload: Workload, options: Options | None) -> Callable[..., Any]:
+    from multislice_nb.experiments.training import program
 
-    Args:
-        workload: The model.
-        options: How it is trained.
-        mesh: Axes data, fsdp and tensor.
-        batch: Rows per device.
-    """
-    from multislice_nb.experiments import training
-
-    return (
-        training.train_step(workload, mesh, options),
-        training.arguments(workload, mesh, batch * mesh.size, options),
-    )
+    return program(workload, options)
 
 
 def _workload(workload: Workload | None, embedding: int, layers: int) -> Workload:

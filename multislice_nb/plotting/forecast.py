@@ -11,7 +11,7 @@ from multislice_nb.errors import InvalidRequestError
 from multislice_nb.plotting.figure import Chart, new_chart
 from multislice_nb.plotting.style import ThemeName, dress, head, series_style
 from multislice_nb.plotting.throughput import batch_axis
-from multislice_nb.sharding import Model, Parallelism, predict
+from multislice_nb.sharding import predict_row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,14 +113,4 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _predict(row: pd.Series, batch: float, calibration: Calibration | None) -> float:
-    degrees = {name: int(row[name]) for name in _DEGREES}
-    kind = tpu.AcceleratorType.parse(str(row["accelerator_type"]))
-    found = predict(
-        Model.mlp(int(row["embedding"]), int(row["layers"])),
-        kind,
-        batch_per_chip=batch * kind.generation.devices_per_chip,
-        slices=int(row["slices"]),
-        strategy=Parallelism(**degrees),
-        calibration=calibration,
-    )
-    return found.tflops_per_chip
+    return predict_row(row.to_dict(), batch=batch, calibration=calibration).tflops_per_chip

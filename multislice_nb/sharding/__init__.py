@@ -25,6 +25,7 @@ from multislice_nb.sharding.intensity import (
     smallest_batch,
 )
 from multislice_nb.sharding.largest import largest_batch
+from multislice_nb.sharding.measured import calibrate, calibration_path, predict_row
 from multislice_nb.sharding.mesh import make_mesh
 from multislice_nb.sharding.model import Model
 from multislice_nb.sharding.naming import parse_strategy
@@ -61,6 +62,8 @@ __all__ = [
     "advise",
     "advised_batch",
     "arithmetic_intensity",
+    "calibrate",
+    "calibration_path",
     "check_dcn",
     "compare_plans",
     "dcn_bits_per_parameter",
@@ -77,6 +80,7 @@ __all__ = [
     "pipelines",
     "plan",
     "predict",
+    "predict_row",
     "recommend",
     "ring_factor",
     "slices_for_batch",

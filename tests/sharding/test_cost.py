@@ -12,8 +12,11 @@ from multislice_nb.sharding import (
     Calibration,
     Model,
     Parallelism,
+    calibrate,
+    calibration_path,
     memory_bytes,
     predict,
+    predict_row,
     recommend,
     traffic,
 )
@@ -111,6 +114,27 @@ def test_a_calibration_is_fitted_kept_and_used(tmp_path: Path) -> None:
     (tmp_path / "calibration.json").write_text("{}")
     with pytest.raises(InvalidRequestError, match="is not a calibration"):
         Calibration.load(tmp_path / "calibration.json")
+
+
+def test_measurements_calibrate_the_model(tmp_path: Path) -> None:
+    """Rows measured a quarter slower than predicted lower the efficiency until the prediction meets them."""
+    row = {f"{network}_{axis}": 1 for network in ("ici", "dcn") for axis in ("data", "fsdp", "tensor")}
+    row |= {"embedding": 2048, "layers": 4, "slices": 1, "ici_fsdp": 4}
+    told = {"accelerator_type": "v4-8", "device_kind": "TPU v4", "status": "ok", "workload": "mlp"}
+    rows = []
+    for batch in (65536, 131072, 262144):
+        here = row | told | {"batch_per_device": batch}
+        rows.append(here | {"step_seconds": 1.25 * predict_row(here).step_seconds, "date": "2025-01-01"})
+    found = calibrate([*rows, rows[0] | {"status": "oom"}])
+    assert found.measurements == 3
+    assert "3 measurements on v4-8" in found.source
+    for one in rows:
+        assert predict_row(one, calibration=found).step_seconds == pytest.approx(
+            one["step_seconds"], rel=0.02
+        )
+    assert calibration_path(tmp_path / "sweep.jsonl") == tmp_path / "sweep.calibration.json"
+    with pytest.raises(InvalidRequestError, match="of cpu, which is not one kind of TPU"):
+        calibrate([one | {"device_kind": "cpu"} for one in rows])
 
 
 def test_large_batches_are_told_to_use_data_parallelism() -> None:

@@ -1,0 +1,79 @@
+"""From measured rows to the cost model: a prediction for each, and the efficiency that they show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb import tpu
+from multislice_nb.errors import InvalidRequestError
+from multislice_nb.sharding.calibration import Calibration
+from multislice_nb.sharding.cost import Prediction, predict
+from multislice_nb.sharding.model import Model
+from multislice_nb.sharding.parallelism import AXES, Parallelism
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["calibrate", "calibration_path", "predict_row"]
+
+
+def predict_row(
+    row: Mapping[Any, Any], *, batch: float | None = None, calibration: Calibration | None = None
+) -> Prediction:
+    """What the cost model says of a measured configuration of the MLP workload.
+
+    Args:
+        row: With the columns of a sweep's results: accelerator_type, slices, embedding, layers, the six degrees
+            and batch_per_device.
+        batch: Another batch per device than the row's.
+        calibration: Efficiencies.
+    """
+    shape = tpu.AcceleratorType.parse(str(row["accelerator_type"]))
+    degrees = {
+        name: int(row[name]) for name in (f"{network}_{axis}" for network in ("ici", "dcn") for axis in AXES)
+    }
+    per_device = float(row["batch_per_device"]) if batch is None else batch
+    return predict(
+        Model.mlp(int(row["embedding"]), int(row["layers"])),
+        shape,
+        batch_per_chip=per_device * shape.generation.devices_per_chip,
+        slices=int(row["slices"]),
+        strategy=Parallelism(**degrees),
+        calibration=calibration,
+    )
+
+
+def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:
+    """The efficiency of matrix products that measurements on a TPU show.
+
+    Only steps count that are predicted to be bound by compute: the others say something else.
+
+    Args:
+        rows: Of a sweep of the MLP workload, such as `results.rows`, all of one generation.
+
+    Returns:
+        A calibration to hand to `predict` and `plan`; save it at `calibration_path(results.path)`.
+
+    Raises:
+        InvalidRequestError: If there is no such measurement, or they are of several generations.
+    """
+    measured = [row for row in rows if row.get("status") == "ok" and row.get("workload", "mlp") == "mlp"]
+    by_kind = {known.device_kind: known for known in tpu.GENERATIONS}
+    kinds = {str(row.get("device_kind")) for row in measured}
+    if len(kinds) != 1 or not kinds <= set(by_kind):
+        raise InvalidRequestError(
+            f"These measurements are of {', '.join(sorted(kinds)) or 'nothing'}, which is not one kind of TPU.",
+            fix="Give the rows of a sweep of the MLP workload on one kind of TPU.",
+        )
+    begun = Calibration.default(by_kind[kinds.pop()])
+    pairs = [(float(row["step_seconds"]), predict_row(row, calibration=begun)) for row in measured]
+    bound = [(seconds, one.step_seconds) for seconds, one in pairs if one.bound == "compute"]
+    dates = sorted(str(row["date"]) for row in measured if row.get("date"))
+    when = f", {dates[0]} to {dates[-1]}" if dates else ""
+    return begun.fitted(bound, source=f"{len(bound)} measurements on {measured[0]['accelerator_type']}{when}")
+
+
+def calibration_path(results: Path | str) -> Path:
+    """Where the calibration of a results file is kept: beside it."""
+    return Path(results).with_suffix(".calibration.json")

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from multislice_nb.errors import ParallelismError
+from multislice_nb.experiments import planning
+from multislice_nb.experiments.workload import MLP
+from multislice_nb.sharding import Model, child
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def without_libtpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The planner as on a machine without libtpu, with a cache of its own."""
+    monkeypatch.setattr(child, "has_libtpu", lambda: False)
+    monkeypatch.setenv("MULTISLICE_NB_HOME", str(tmp_path))
+
+
+def test_a_sweeps_workload_is_planned() -> None:
+    """The model that sweeps measure is planned by its name and sizes, with the FLOPs that its step has."""
+    found = planning.plan(accelerator_type="v4-16", slices=2, batch=512, embedding=128, layers=2)
+    assert found.title == "mlp, embedding 128, layers 2"
+    assert found.parallelism.name == "8-way FSDP + 2-way data over DCN"
+    assert found.flops == pytest.approx(Model.mlp(128, 2).step_flops(512), rel=0.05)
+    assert found.prediction is not None
+
+
+def test_sizes_that_do_not_divide_are_refused_first() -> None:
+    """A strategy that the model's sizes do not divide is refused before a process is started."""
+    with pytest.raises(ParallelismError, match="does not divide"):
+        planning.plan(MLP(embedding=36), accelerator_type="v4-16", batch=8)
+    with pytest.raises(ParallelismError, match="does not divide"):
+        planning.largest_batch(MLP(embedding=36), accelerator_type="v4-16")
+    with pytest.raises(ParallelismError, match="does not divide"):
+        planning.compare_plans(MLP(embedding=36), accelerator_type="v4-16", strategies=["fsdp"], batches=[8])
