@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.actions_create import CreateActions
 from multislice_nb.magics.actions_environment import EnvironmentActions
+from multislice_nb.magics.actions_experiments import ExperimentActions
 from multislice_nb.magics.actions_jobs import JobActions
 from multislice_nb.magics.actions_planning import PlanningActions
 from multislice_nb.magics.actions_workers import WorkerActions
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["Actions"]
 
 
-class Actions(CreateActions, WorkerActions, EnvironmentActions, PlanningActions, JobActions):
+class Actions(
+    CreateActions, WorkerActions, EnvironmentActions, PlanningActions, ExperimentActions, JobActions
+):
     """All subcommands; those about slices are here."""
 
     def connect(

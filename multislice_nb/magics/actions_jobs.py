@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import collections
 import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.errors import MagicError
-from multislice_nb.magics.base import Base
+from multislice_nb.magics.base import Base, literal
 from multislice_nb.magics.views import Note
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class JobActions(Base):
             made = jobs.submit(name, command, **options)
         else:
             source = self._sources(cells) if cells else str(notebook)
-            values = {key: _value(text) for key, text in (parameters or {}).items()}
+            values = {key: literal(text) for key, text in (parameters or {}).items()}
             made = jobs.submit_notebook(name, source, parameters=values, **options)
         if not options.get("dry_run"):
             self.session.know(name)
@@ -135,14 +134,14 @@ class JobActions(Base):
         return jobs.get(name, store=store, cloud=self.session.connected())
 
     def _sources(self, numbers: Sequence[int]) -> list[str]:
-        """The sources of cells by their numbers."""
-        run = self._variables.get("In", [])
-        unknown = [number for number in numbers if not 0 < number < len(run) - 1]
+        """The sources of cells by their numbers, as they were written: `In` has what IPython made of them."""
+        unknown = [number for number in numbers if f"_i{number}" not in self._variables]
         if unknown:
             raise MagicError(
-                f"No cell In[{unknown[0]}] was run before this one.", fix="Name cells by their In[ ] numbers."
+                f"No cell In[{unknown[0]}] was run.",
+                fix="Name cells of this notebook by their In[ ] numbers.",
             )
-        return [run[number] for number in numbers]
+        return [str(self._variables[f"_i{number}"]) for number in numbers]
 
 
 def _limits(time_limit: str | None, max_restarts: int | None, *, emulated: bool) -> Limits:
@@ -166,11 +165,3 @@ def _pattern(text: str | None) -> re.Pattern[str]:
             f"{text!r} is no regular expression: {error}.",
             fix="Put a backslash before what is meant literally.",
         ) from error
-
-
-def _value(text: str) -> Any:
-    """A parameter as Python writes it: a number, a truth value, a list; anything else is text."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text

@@ -1,109 +1,70 @@
-"""The subcommands about deciding: sweep, plot, plan, recommend."""
+"""The subcommands about deciding before anything runs: plan, largest batch, intensity, advice."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.base import Base
+from multislice_nb.magics.views import Intensity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from multislice_nb.experiments import Results, SweepProgress
-    from multislice_nb.plotting import Chart
-    from multislice_nb.sharding import Plan, Recommendations
+    from multislice_nb.experiments import Workload
+    from multislice_nb.sharding import LargestBatch, Plan, Plans, Recommendations
 
 __all__ = ["PlanningActions"]
+
+_ALL = ("all",)
 
 
 class PlanningActions(Base):
     """Each method is a subcommand."""
 
-    def sweep(
-        self,
-        *,
-        strategies: Sequence[str],
-        batch_sizes: Sequence[int],
-        cluster: str | None = None,
-        **options: Any,
-    ) -> Results:
-        """`sweep`."""
-        from multislice_nb.experiments import sweep
-
-        line = self._line()
-
-        def progress(look: SweepProgress) -> None:
-            line.show(str(look), step=str(look) if look.last else None)
-
-        gang = self.session.cluster(cluster)
-        self.session.results = sweep(strategies, batch_sizes, cluster=gang, progress=progress, **options)
-        line.end(f"{len(self.session.results)} measurements in {self.session.results.path}")
-        return self.session.results
-
-    def plot(
-        self,
-        figure: str,
-        results: str | None = None,
-        *,
-        generation: tuple[str, ...] | None = None,
-        slices: tuple[int, ...] | None = None,
-        exact: bool = False,
-        theme: str = "light",
-    ) -> Chart:
-        """`plot`."""
-        from multislice_nb import plotting
-
-        if figure == "tflops":
-            return self._results(results).plot_tflops(theme=theme)  # type: ignore[return-value]
-        options: dict[str, Any] = {"theme": theme, "exact": exact}
-        if slices:
-            options["slices"] = slices
-        if results is not None:
-            return self._results(results).plot_intensity(generation=generation, **options)  # type: ignore[return-value]
-        return plotting.plot_intensity(generation or "v4", **options)
-
-    def _results(self, name: str | None) -> Results:
-        from multislice_nb.experiments import Results
-
-        if name is None:
-            if self.session.results is None:
-                raise MagicError(
-                    "There was no sweep in this notebook.",
-                    fix="Name a variable with results, or a results file.",
-                )
-            return self.session.results
-        found = self._variables.get(name)
-        if isinstance(found, Results):
-            return found
-        if found is not None and not Path(name).exists():
-            raise MagicError(
-                f"{name} is a {type(found).__name__}, not results of a sweep.",
-                fix="Give what ms.sweep returned.",
-            )
-        return Results.load(name)
-
-    def plan(self, *, accelerator_type: str, batch: int, strategy: str = "fsdp", **options: Any) -> Plan:
-        """`plan`."""
-        from multislice_nb.experiments.planning import plan
-
-        line = self._line()
-        line.show(
-            f"Compiling {strategy} for {accelerator_type}",
-            step=f"Compiling {strategy} for {accelerator_type}",
-        )
-        planned = plan(accelerator_type=accelerator_type, batch=batch, strategy=strategy, **options)
-        line.end()
-        return planned
-
-    def recommend(
+    def plan(
         self,
         *,
         accelerator_type: str,
-        slices: int = 2,
-        parameters: float,
-        tokens_per_slice: float,
+        batches: Sequence[int],
+        strategies: Sequence[str] = ("fsdp",),
+        workload: str | None = None,
+        **options: Any,
+    ) -> Plan | Plans:
+        """`plan`."""
+        from multislice_nb.experiments import planning
+        from multislice_nb.sharding import Plans
+
+        options |= {"accelerator_type": accelerator_type, "workload": self._workload(workload)}
+        doing = f"Compiling {', '.join(strategies)} for {accelerator_type}"
+        line = self._line()
+        line.show(doing, step=doing)
+        if len(strategies) == len(batches) == 1 and tuple(strategies) != _ALL:
+            plan = planning.plan(strategy=strategies[0], batch=batches[0], **options)
+            self._plans = Plans([plan])
+            line.end()
+            return plan
+        chosen = None if tuple(strategies) == _ALL else strategies
+        self._plans = planning.compare_plans(strategies=chosen, batches=batches, **options)
+        line.end()
+        return self._plans
+
+    def largest_batch(
+        self, *, accelerator_type: str, workload: str | None = None, **options: Any
+    ) -> LargestBatch:
+        """`largest-batch`."""
+        from multislice_nb.experiments import planning
+
+        doing = f"Looking for the largest batch on {accelerator_type}"
+        line = self._line()
+        line.show(doing, step=doing)
+        found = planning.largest_batch(self._workload(workload), accelerator_type=accelerator_type, **options)
+        self._plans = found.plans
+        line.end()
+        return found
+
+    def recommend(
+        self, *, accelerator_type: str, slices: int = 2, parameters: float, tokens_per_slice: float
     ) -> Recommendations:
         """`recommend`."""
         from multislice_nb import sharding
@@ -111,3 +72,43 @@ class PlanningActions(Base):
         return sharding.recommend(
             accelerator_type, slices, parameters=parameters, tokens_per_slice=tokens_per_slice
         )
+
+    def intensity(
+        self,
+        generation: str,
+        *,
+        slices: Sequence[int] = (2,),
+        tokens_per_slice: float | None = None,
+        exact: bool = False,
+    ) -> Intensity:
+        """`intensity`."""
+        from multislice_nb import sharding
+
+        return Intensity(
+            generation,
+            sharding.arithmetic_intensity(generation),
+            tuple(
+                (
+                    count,
+                    sharding.smallest_batch(generation, count, exact=exact),
+                    sharding.advised_batch(generation, count, exact=exact),
+                    sharding.operational_intensity(tokens_per_slice, count, exact=exact)
+                    if tokens_per_slice is not None
+                    else None,
+                )
+                for count in slices
+            ),
+            tokens_per_slice,
+        )
+
+    def _workload(self, name: str | None) -> Workload | None:
+        if name is None:
+            return None
+        found = self._variables.get(name)
+        if found is None or not hasattr(found, "settings"):
+            raise MagicError(
+                f"{name} is no workload.",
+                fix="Give a variable such as model = ms.experiments.Transformer(layers=2).",
+            )
+        workload: Workload = found
+        return workload

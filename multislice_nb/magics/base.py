@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from multislice_nb.magics.cells import show_result, variable_name
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from multislice_nb.cluster import CellResult
     from multislice_nb.magics.autocell import Autocell
     from multislice_nb.magics.live import Line
+    from multislice_nb.sharding import Plans
 
-__all__ = ["Base"]
+__all__ = ["Base", "literal", "literals"]
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ class Base:
         self._line = line
         self._variables = variables
         self._autocell = autocell
+        self._plans: Plans | None = None
 
     def _follow(self, doing: str, start: Callable[[Callable[[str], None]], Coroutine[Any, Any, T]]) -> T:
         line = self._line()
@@ -58,3 +61,19 @@ class Base:
         else:
             self._keep(output, result)
         result.raise_for_error()
+
+
+def literal(text: str) -> Any:
+    """A parameter as Python writes it: a number, a truth value, a list; anything else is text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def literals(text: str) -> list[Any]:
+    """Several parameters with commas between them."""
+    whole = literal(text)
+    if isinstance(whole, (list, tuple)):
+        return list(whole)
+    return [literal(word.strip()) for word in text.split(",")] if whole == text else [whole]

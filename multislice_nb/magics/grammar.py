@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from multislice_nb.magics.grammar_cloud import CLOUD
 from multislice_nb.magics.grammar_environment import ENVIRONMENT
+from multislice_nb.magics.grammar_experiments import EXPERIMENTS
 from multislice_nb.magics.grammar_jobs import JOBS
 from multislice_nb.magics.grammar_planning import PLANNING
 from multislice_nb.magics.grammar_shell import SHELL
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CELL", "GROUPS", "SUBCOMMANDS", "SYNONYMS", "subcommand"]
 
-SUBCOMMANDS: tuple[Subcommand, ...] = (*CLOUD, *WORKERS, *SHELL, *ENVIRONMENT, *PLANNING, *JOBS, *TOOLS)
+SUBCOMMANDS: tuple[Subcommand, ...] = (
+    *CLOUD,
+    *WORKERS,
+    *SHELL,
+    *ENVIRONMENT,
+    *PLANNING,
+    *EXPERIMENTS,
+    *JOBS,
+    *TOOLS,
+)
 
 _PAIRS = [command.name.split() for command in SUBCOMMANDS if " " in command.name]
 
@@ -59,6 +69,9 @@ SYNONYMS: dict[str, str] = {
     "env": "environment",
     "shell": "sh",
     "jobs": "job list",
+    "notebook": "experiment",
+    "papermill": "experiment",
+    "roofline": "plot",
     "submit": "job submit",
     "kill": "restart",
     "reboot": "reset",

@@ -1,94 +1,12 @@
-"""The table's part about deciding: sweep, plot, plan, recommend."""
+"""The table's part about deciding before anything runs: plan, largest batch, intensity, advice."""
 
 from __future__ import annotations
 
 from multislice_nb.magics.arguments import Argument, Subcommand, integer, integers, number, words
 
-__all__ = ["PLANNING", "PLOT", "SWEEP"]
+__all__ = ["PLANNING", "RESULTS"]
 
-SWEEP = Subcommand(
-    name="sweep",
-    summary="Measure TFLOP/s per chip for strategies and batch sizes on the attached workers.",
-    arguments=(
-        Argument(
-            name="strategies",
-            flags=("--strategies",),
-            convert=words,
-            required=True,
-            values="strategies",
-            help="Sharding strategies, as fsdp,tensor,fsdp+tensor",
-        ),
-        Argument(
-            name="batch_sizes",
-            flags=("--batch-sizes",),
-            convert=integers,
-            metavar="SIZES",
-            required=True,
-            help="Rows of the batch per JAX device, as 64,128,256",
-        ),
-        Argument(
-            name="embedding",
-            flags=("--embedding",),
-            convert=integers,
-            help="Width of the MLP; several for a grid",
-        ),
-        Argument(
-            name="layers", flags=("--layers",), convert=integers, help="Depth of the MLP; several for a grid"
-        ),
-        Argument(name="steps", flags=("--steps",), convert=integer, help="Steps timed in a round"),
-        Argument(
-            name="timeout",
-            flags=("--timeout",),
-            convert=number,
-            metavar="SECONDS",
-            help="What one configuration may take, compilation included",
-        ),
-        Argument(
-            name="path",
-            flags=("--path",),
-            metavar="FILE",
-            values="files",
-            help="Results file; one that exists is continued",
-        ),
-        Argument(
-            name="cluster", flags=("--cluster",), metavar="NAME", values="clusters", help="Attached cluster"
-        ),
-    ),
-    examples=("--strategies fsdp,tensor,fsdp+tensor --batch-sizes 64,128,256 --embedding 256",),
-    python="ms.sweep(strategies=[…], batch_sizes=[…])",
-)
-
-PLOT = Subcommand(
-    name="plot",
-    summary="Draw TFLOP/s against batch size, or operational intensity with the hardware's thresholds.",
-    arguments=(
-        Argument(
-            name="figure",
-            metavar="FIGURE",
-            required=True,
-            choices=("tflops", "intensity"),
-            help="What to draw",
-        ),
-        Argument(
-            name="results",
-            metavar="RESULTS",
-            values="results",
-            help="A variable with results, or their file; the last sweep's if left out",
-        ),
-        Argument(
-            name="generation",
-            flags=("--generation",),
-            convert=words,
-            values="generations",
-            help="TPU generations for intensity without results, as v4,v5p",
-        ),
-        Argument(name="slices", flags=("--slices",), convert=integers, help="Numbers of slices, as 2,4"),
-        Argument(name="exact", flags=("--exact",), switch=True, help="A ring all-reduce's exact traffic"),
-        Argument(name="theme", flags=("--theme",), choices=("light", "dark"), help="Colours"),
-    ),
-    examples=("tflops", "tflops sweeps/demo.jsonl", "intensity --generation v4 --slices 2,4"),
-    python="results.plot_tflops(), ms.plot_intensity('v4', slices=[2, 4])",
-)
+RESULTS = "A variable with results, or their file"
 
 _TYPE = Argument(
     name="accelerator_type",
@@ -98,10 +16,19 @@ _TYPE = Argument(
     help="What each slice is, as v4-16",
 )
 _SLICES = Argument(name="slices", flags=("--slices", "--node-count"), convert=integer, help="How many slices")
+_MODEL = (
+    Argument(name="embedding", flags=("--embedding",), convert=integer, help="Width of the MLP"),
+    Argument(name="layers", flags=("--layers",), convert=integer, help="Depth of the MLP"),
+    Argument(
+        name="workload",
+        flags=("--workload",),
+        metavar="VARIABLE",
+        values="variables",
+        help="A variable with a workload, such as a Transformer, instead of the MLP",
+    ),
+)
 
-PLANNING = (
-    SWEEP,
-    PLOT,
+PLANNING: tuple[Subcommand, ...] = (
     Subcommand(
         name="plan",
         summary="Ask XLA's TPU compiler whether a training step fits and what it moves; needs no TPU.",
@@ -109,21 +36,48 @@ PLANNING = (
             _TYPE,
             _SLICES,
             Argument(
-                name="batch",
-                flags=("--batch",),
-                convert=integer,
+                name="strategies",
+                flags=("--strategy", "--strategies"),
+                convert=words,
+                values="strategies",
+                help="As fsdp; several are compared, and so are all advised ones for `all`",
+            ),
+            Argument(
+                name="batches",
+                flags=("--batch", "--batches"),
+                convert=integers,
                 required=True,
                 metavar="ROWS",
-                help="Rows of the batch per device",
+                help="Rows of the batch per device; several are compared",
             ),
+            *_MODEL,
+        ),
+        examples=(
+            "--accelerator-type v4-16 --slices 2 --strategy fsdp --batch 131072 --embedding 2048",
+            "--accelerator-type v4-16 --slices 2 --strategies fsdp,tensor --batches 65536,131072",
+        ),
+        python="ms.plan(accelerator_type='v4-16', slices=2, strategy='fsdp', batch=131072)",
+    ),
+    Subcommand(
+        name="largest-batch",
+        summary="Find the largest batch that fits into HBM, and where rematerialisation begins; needs no TPU.",
+        arguments=(
+            _TYPE,
+            _SLICES,
             Argument(
                 name="strategy", flags=("--strategy",), values="strategies", help="As fsdp or fsdp+tensor"
             ),
-            Argument(name="embedding", flags=("--embedding",), convert=integer, help="Width of the MLP"),
-            Argument(name="layers", flags=("--layers",), convert=integer, help="Depth of the MLP"),
+            *_MODEL,
+            Argument(
+                name="resolution",
+                flags=("--resolution",),
+                convert=number,
+                metavar="SHARE",
+                help="How close to come, as a share of the batch; 0.25 if left out",
+            ),
         ),
-        examples=("--accelerator-type v4-16 --slices 2 --strategy fsdp --batch 131072 --embedding 2048",),
-        python="ms.plan(accelerator_type='v4-16', slices=2, strategy='fsdp', batch=131072)",
+        examples=("--accelerator-type v4-16 --strategy fsdp --embedding 2048",),
+        python="ms.largest_batch(accelerator_type='v4-16', strategy='fsdp')",
     ),
     Subcommand(
         name="recommend",
@@ -149,5 +103,29 @@ PLANNING = (
         ),
         examples=("--accelerator-type v4-128 --slices 2 --parameters 8e9 --tokens-per-slice 350000",),
         python="ms.recommend('v4-128', 2, parameters=8e9, tokens_per_slice=350_000)",
+    ),
+    Subcommand(
+        name="intensity",
+        summary="Tell from which batch on DCN does not slow training down, in FLOPs per bit and in tokens.",
+        arguments=(
+            Argument(
+                name="generation",
+                metavar="GENERATION",
+                required=True,
+                values="generations",
+                help="TPU generation, as v4",
+            ),
+            Argument(name="slices", flags=("--slices",), convert=integers, help="Numbers of slices, as 2,4"),
+            Argument(
+                name="tokens_per_slice",
+                flags=("--tokens-per-slice",),
+                convert=number,
+                metavar="TOKENS",
+                help="And what a batch of so many tokens in a slice has",
+            ),
+            Argument(name="exact", flags=("--exact",), switch=True, help="A ring all-reduce's exact traffic"),
+        ),
+        examples=("v4 --slices 2,4", "v4 --slices 2 --tokens-per-slice 350000"),
+        python="ms.sharding.smallest_batch('v4', slices=2), ms.sharding.operational_intensity(350_000)",
     ),
 )

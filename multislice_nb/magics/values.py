@@ -84,7 +84,11 @@ def _variables(asked: Asked) -> list[str]:
 
 
 def _results(asked: Asked) -> list[str]:
-    return sorted(name for name, value in asked.variables.items() if type(value).__name__ == "Results")
+    return sorted(
+        name
+        for name, value in asked.variables.items()
+        if type(value).__name__ in {"LargestBatch", "Plan", "Plans", "Results"}
+    )
 
 
 def _strategies(_: Asked) -> list[str]:
@@ -95,6 +99,12 @@ def _capacities(_: Asked) -> list[str]:
     return ["on-demand", "spot", "reserved"]
 
 
+def _experiments(_: Asked) -> list[str]:
+    from multislice_nb.experiments.catalogue import notebooks
+
+    return [one.name for one in notebooks()]
+
+
 def _generations(_: Asked) -> list[str]:
     return [kind.name for kind in tpu.GENERATIONS]
 
@@ -103,6 +113,7 @@ SOURCES: dict[str, Callable[[Asked], list[str]]] = {
     "accelerator_types": _accelerator_types,
     "capacities": _capacities,
     "clusters": _clusters,
+    "experiments": _experiments,
     "generations": _generations,
     "queued_resources": _queued_resources,
     "results": _results,

@@ -11,8 +11,19 @@ if TYPE_CHECKING:
     from multislice_nb.cloud.cost import Usage
     from multislice_nb.cluster import Cluster
     from multislice_nb.cluster.detached import Detached, DetachedStatus
+    from multislice_nb.experiments import Notebook
 
-__all__ = ["Commands", "Description", "Note", "Status", "Timeline", "lasted", "timeline_text"]
+__all__ = [
+    "Commands",
+    "Description",
+    "Experiments",
+    "Intensity",
+    "Note",
+    "Status",
+    "Timeline",
+    "lasted",
+    "timeline_text",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +163,73 @@ class Commands:
         if not self.commands:
             return "<p>No detached commands.</p>"
         return html_table(("id", "name", "started", "state"), self._rows())
+
+
+@dataclass(frozen=True, slots=True)
+class Intensity:
+    """From which batch on DCN does not slow training down.
+
+    Attributes:
+        generation: Of the TPU.
+        threshold: What the hardware computes while one bit crosses DCN, in FLOPs per bit.
+        rows: Slices; smallest and advised batch in tokens per slice; FLOPs per bit of the batch asked about.
+        tokens: That batch, in tokens per slice.
+    """
+
+    generation: str
+    threshold: float
+    rows: tuple[tuple[int, float, float, float | None], ...]
+    tokens: float | None
+
+    def _header(self) -> tuple[str, ...]:
+        asked = () if self.tokens is None else (f"FLOPs per bit of {_count(self.tokens)} tokens",)
+        return ("slices", "smallest batch, tokens a slice", "advised batch", *asked)
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (str(slices), _count(smallest), _count(advised), *(() if found is None else (_count(found),)))
+            for slices, smallest, advised, found in self.rows
+        ]
+
+    def _title(self) -> str:
+        return f"{self.generation}: {_count(self.threshold)} FLOPs per bit over DCN"
+
+    def __repr__(self) -> str:
+        from multislice_nb.cloud.display import text_table
+
+        return f"{self._title()}\n{text_table(self._header(), self._cells())}"
+
+    def _repr_html_(self) -> str:
+        from multislice_nb.cloud.display import html_table
+
+        return html_table(self._header(), self._cells(), caption=self._title())
+
+
+@dataclass(frozen=True, slots=True)
+class Experiments:
+    """The experiment notebooks that there are."""
+
+    notebooks: tuple[Notebook, ...]
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (one.name, one.title, ", ".join(f"{key}={default}" for key, default in one.parameters.items()))
+            for one in self.notebooks
+        ]
+
+    def __repr__(self) -> str:
+        from multislice_nb.cloud.display import text_table
+
+        return text_table(("NAME", "TITLE", "PARAMETERS"), self._rows())
+
+    def _repr_html_(self) -> str:
+        from multislice_nb.cloud.display import html_table
+
+        return html_table(("name", "title", "parameters"), self._rows())
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}".replace(",", " ")
 
 
 def _first_line(cloud: Cloud) -> str:

@@ -110,6 +110,7 @@ def test_a_wrong_word_gets_the_right_one(line: str, meant: str) -> None:
         ("create 'a", "cannot be read"),
         ("create a --labels b", "KEY=VALUE"),
         ("sweep --strategies fsdp", "--batch-sizes"),
+        ("sweep --file a --local 1 --cluster b", "exclude each other"),
     ],
 )
 def test_what_is_wrong_is_said(line: str, said: str) -> None:

@@ -1,0 +1,166 @@
+"""The subcommands about measuring: sweep, plot, compare, experiment notebooks."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb.errors import MagicError
+from multislice_nb.magics.base import Base, literal, literals
+from multislice_nb.magics.views import Experiments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from multislice_nb.experiments import Comparison, NotebookRun, Results, Runs, SweepProgress
+    from multislice_nb.plotting import Chart
+    from multislice_nb.sharding import Plans
+
+__all__ = ["ExperimentActions"]
+
+_OF_RESULTS = {"predicted": "predicted", "weak-scaling": "weak_scaling"}
+_OF_PLANS = {"breakdown": "breakdown", "traffic": "traffic"}
+
+
+class ExperimentActions(Base):
+    """Each method is a subcommand."""
+
+    def sweep(
+        self,
+        *,
+        file: str | None = None,
+        path: str | None = None,
+        cluster: str | None = None,
+        local: int | None = None,
+        **options: Any,
+    ) -> Results:
+        """`sweep`."""
+        from multislice_nb.experiments import LocalCluster, SweepRequest, read_request, run_request
+
+        if file is not None and options:
+            raise MagicError(
+                f"--{min(options).replace('_', '-')} and --file exclude each other.",
+                fix=f"Write it into {file}, or leave --file out.",
+            )
+        request = read_request(file) if file is not None else SweepRequest(**options)
+        line = self._line()
+
+        def progress(look: SweepProgress) -> None:
+            line.show(str(look), step=str(look) if look.last else None)
+
+        with ExitStack() as stack:
+            gang = (
+                self.session.cluster(cluster)
+                if local is None
+                else stack.enter_context(LocalCluster(local or None))
+            )
+            self.session.results = run_request(request, cluster=gang, path=path, progress=progress)
+        line.end(f"{len(self.session.results)} measurements in {self.session.results.path}")
+        return self.session.results
+
+    def plot(
+        self,
+        figure: str,
+        results: str | None = None,
+        *,
+        generation: tuple[str, ...] | None = None,
+        slices: tuple[int, ...] | None = None,
+        exact: bool = False,
+        theme: str = "light",
+    ) -> Chart:
+        """`plot`."""
+        from multislice_nb import plotting
+
+        if figure == "tflops":
+            return self._results(results).plot_tflops(theme=theme)  # type: ignore[return-value]
+        if figure in _OF_RESULTS:
+            draw = getattr(plotting, _OF_RESULTS[figure])
+            return draw(self._results(results).frame, theme=theme)  # type: ignore[no-any-return]
+        if figure in _OF_PLANS:
+            return getattr(plotting, _OF_PLANS[figure])(self._planned(results), theme=theme)  # type: ignore[no-any-return]
+        if figure == "roofline":
+            plans = self._planned(results) if results or self._plans or not generation else ()
+            kind = generation[0] if generation else plans[0].accelerator_type.split("-")[0]
+            return plotting.roofline(kind, plans, theme=theme)  # type: ignore[arg-type]
+        options: dict[str, Any] = {"theme": theme, "exact": exact}
+        if slices:
+            options["slices"] = slices
+        if results is not None:
+            return self._results(results).plot_intensity(generation=generation, **options)  # type: ignore[return-value]
+        return plotting.plot_intensity(generation or "v4", **options)
+
+    def compare(self, before: str, after: str, *, level: float = 0.05) -> Comparison:
+        """`compare`."""
+        from multislice_nb import experiments
+
+        return experiments.compare(self._results(before), self._results(after), level=level)
+
+    def experiment(
+        self,
+        name: str | None = None,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        matrix: Mapping[str, str] | None = None,
+        folder: str = "runs",
+    ) -> Experiments | NotebookRun | Runs:
+        """`experiment`."""
+        from multislice_nb import experiments
+
+        if name is None:
+            return Experiments(experiments.notebooks())
+        given = {key: literal(text) for key, text in (parameters or {}).items()}
+        watched = self._line().watched
+        if not matrix:
+            return experiments.run(name, given, folder=folder, progress=watched)
+        twice = sorted(set(given) & set(matrix))
+        if twice:
+            raise MagicError(
+                f"{twice[0]} is given by -p and by -m.", fix="Give it once, by -m for several values."
+            )
+        grid = {key: [value] for key, value in given.items()} | {
+            key: literals(text) for key, text in matrix.items()
+        }
+        return experiments.run_matrix(name, grid, folder=folder, progress=watched)
+
+    def runs(self, folder: str = "runs") -> Runs:
+        """`runs`."""
+        from multislice_nb.experiments import Runs
+
+        return Runs.load(folder)
+
+    def _results(self, name: str | None) -> Results:
+        from multislice_nb.experiments import Results
+
+        if name is None:
+            if self.session.results is None:
+                raise MagicError(
+                    "There was no sweep in this notebook.",
+                    fix="Name a variable with results, or a results file.",
+                )
+            return self.session.results
+        found = self._variables.get(name)
+        if isinstance(found, Results):
+            return found
+        if found is not None and not Path(name).exists():
+            raise MagicError(
+                f"{name} is a {type(found).__name__}, not results of a sweep.",
+                fix="Give what ms.sweep returned.",
+            )
+        return Results.load(name)
+
+    def _planned(self, name: str | None) -> Plans | Sequence[Any]:
+        """Plans by the name of a variable, or the last ones."""
+        from multislice_nb.sharding import LargestBatch, Plan, Plans
+
+        found = self._plans if name is None else self._variables.get(name)
+        if isinstance(found, Plans):
+            return found
+        if isinstance(found, LargestBatch):
+            return found.plans
+        if isinstance(found, Plan):
+            return Plans([found])
+        raise MagicError(
+            "There was no plan in this notebook." if name is None else f"{name} is no plan.",
+            fix="Make one with %multislice plan, or name a variable that holds one.",
+        )
