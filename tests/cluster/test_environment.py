@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +15,11 @@ import pytest
 from multislice_nb import errors
 from multislice_nb._portal import sync
 from multislice_nb.cluster.environment import Environment
-from multislice_nb.cluster.provision import UV, provision
+from multislice_nb.cluster.errand import errand
+from multislice_nb.cluster.provision import UV, provision, python_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from multislice_nb.cluster import Cluster
     from multislice_nb.cluster.reach import Reach
@@ -36,6 +38,22 @@ def environment(reached: Reach, homes: list[Path]) -> Iterator[Environment]:
     found.clean(force=True, grace=1.0)
     for command in reached.shell.detached():
         command.stop(grace=0.0)
+
+
+@pytest.fixture(scope="session")
+def uv(reached: Reach, homes: list[Path]) -> Path:
+    """The folder of uv on rank 0, downloaded by it and then linked to the other workers."""
+    request = UV | {"python": python_version(), "requirements": "", "beside": False}
+    sync(errand, reached.connections, reached.workers[0], "provision:lock", request)
+    folder = homes[0] / f".multislice_nb/uv-{UV['uv']}"
+    for home in homes[1:]:
+        share(folder, home)
+    return folder
+
+
+def share(folder: Path, home: Path) -> None:
+    """Spare a worker the download."""
+    shutil.copytree(folder, home / ".multislice_nb" / folder.name, copy_function=os.link, dirs_exist_ok=True)
 
 
 def hold(reached: Reach, rank: int) -> int:
@@ -119,7 +137,7 @@ def test_a_port_in_use_is_told_with_its_owner(reached: Reach, environment: Envir
 
 
 def test_packages_are_added_in_one_version_everywhere(
-    reached: Reach, homes: list[Path], tmp_path: Path
+    reached: Reach, homes: list[Path], uv: Path, tmp_path: Path
 ) -> None:
     """What the engines lack is installed by hash on all workers, and what they have is not touched."""
     environment = reached.environment
@@ -200,11 +218,13 @@ def test_variables_reach_commands_and_are_private(reached: Reach, homes: list[Pa
 
 
 @pytest.mark.timeout(120)
-def test_a_running_gang_takes_them_over(cluster: Cluster) -> None:
+def test_a_running_gang_takes_them_over(cluster: Cluster, uv: Path) -> None:
     """Engines see variables and packages at once, keep them over a restart, and are not ended by a cleaning."""
     late = cluster.environment.set({"COLOR": "red", "XLA_FLAGS": ""})
     assert late == ("XLA_FLAGS",)
     assert cluster.run("import os; os.environ['COLOR']").values == ["red"] * 4
+    for home in cluster.run("os.path.expanduser('~')").values:
+        share(uv, Path(home))
     cluster.environment.install("inflection==0.5.1")
     assert cluster.run("import inflection; inflection.__name__").values == ["inflection"] * 4
     pids = cluster.run("import os; held = open(os.path.expanduser('~/accel0'), 'w'); os.getpid()").values
