@@ -17,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from multislice_nb.jobs import data
     from multislice_nb.jobs.checkpoints import Checkpoints
     from multislice_nb.jobs.distributed import initialize
     from multislice_nb.jobs.job import Job
@@ -41,6 +42,7 @@ __all__ = [
     "Limits",
     "LogLine",
     "Store",
+    "data",
     "get",
     "initialize",
     "jobset",
@@ -70,6 +72,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "data":
+        return importlib.import_module(f"{__name__}.data")
     if name in _HOMES:
         module, attribute = _HOMES[name]
         return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)

@@ -82,11 +82,12 @@ class Job:
             from multislice_nb.cloud import connect
 
             document = self._run_document()
-            self._cloud = (
-                connect(emulator=True)
-                if document.get("emulator")
-                else connect(str(document["project"]), str(document["zone"]))
-            )
+            if document.get("emulator"):
+                self._cloud = connect(emulator=True)
+            elif document:
+                self._cloud = connect(str(document["project"]), str(document["zone"]))
+            else:  # its slices were never asked for
+                self._cloud = connect()
         return self._cloud
 
     @property
@@ -285,8 +286,10 @@ class Job:
     def _queued_resource(self) -> tuple[str, str]:
         """Its queued resource's state and error; empty where it is gone."""
         document = self._run_document()
+        if not document:
+            return "", ""
         try:
-            found = self.cloud.get(str(document.get("queued_resource", "")), str(document.get("zone", "")))
+            found = self.cloud.get(str(document["queued_resource"]), str(document["zone"]))
         except NotFoundError:  # its workers deleted it, which the ledger of this user cannot know
             where = (str(document.get(key, "")) for key in ("project", "zone", "queued_resource"))
             self.cloud.ledger.end(*where)
@@ -295,6 +298,8 @@ class Job:
 
     def _delete_queued_resource(self, *, wait: bool) -> None:
         document = self._run_document()
+        if not document:
+            return
         try:
             found = self.cloud.get(str(document["queued_resource"]), str(document["zone"]))
         except NotFoundError:

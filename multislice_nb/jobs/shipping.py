@@ -123,9 +123,7 @@ class Shipper:
 
     def _search(self, start: int, end: int, now: float) -> None:
         """Remember the first line that looks like an error, for lack of a better clock with its time."""
-        with self._path.open("rb") as file:
-            file.seek(start)
-            text = file.read(min(end - start, PART))
+        text = self._read(start, min(end - start, PART))
         found = next(filter(None, (pattern.search(text) for pattern in _ERRORS)), None)
         if found:
             self.first_error = (now, found[0][:200].decode(errors="replace").strip())

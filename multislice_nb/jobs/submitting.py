@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import shlex
 import time
@@ -174,7 +175,10 @@ def submit(
         return _rehearsal(store, spec, asked, package, len(library.content))
     key = f"{layout.job_folder(name)}/{layout.JOB}"
     if not store.create_json(key, spec.to_json()):
-        return _existing(Job(store, name, cloud=cloud), spec)
+        existing = _existing(Job(store, name, cloud=cloud), spec)
+        if store.exists(f"{layout.run_folder(name, 1)}/{layout.RUN}"):
+            return existing
+        # Whoever submitted it got no further than its record: go on from there.
     if package:
         store.create(layout.package_key(package.name), package.content)
     store.create(layout.package_key(library.name), library.content)
@@ -238,8 +242,6 @@ def _existing(job: Job, spec: JobSpec) -> Job:
     """The job of that name, if it is the same."""
     ignored = {"library", "limits", "version"}
     before, now = job.spec.to_json(), spec.to_json()
-    import json
-
     differing = sorted(
         key
         for key in now

@@ -194,6 +194,8 @@ def _setup(worker: Worker) -> str:
         except subprocess.TimeoutExpired:
             code = -signal.SIGKILL
     tail = path.read_text(errors="replace")[-2000:]
+    for value in worker.masks:
+        tail = tail.replace(value, "*" * len(value))
     log.info("setup ended with status %d after %.0f s\n%s", code, time.monotonic() - started, tail)
     if code:
         return f"its setup ended with status {code}: {tail.strip()[-300:]}"

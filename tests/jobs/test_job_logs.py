@@ -93,14 +93,14 @@ def test_secrets_are_masked_also_across_parts(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_first_error_is_noticed_while_it_is_written(tmp_path: Path) -> None:
-    """The line that looks like an error is kept with its time."""
+    """The line that looks like an error is kept with its time, and without secrets."""
     path = tmp_path / "out.log"
-    path.write_text("fine\nRuntimeError is a word\nValueError: bad shard\n")
+    path.write_text("fine\nRuntimeError is a word\nValueError: bad shard hunter22\n")
     before = time.time()
-    shipper = shipped(Store(tmp_path / "store"), path)
+    shipper = shipped(Store(tmp_path / "store"), path, masks=("hunter22",))
     assert shipper.close(10.0)
     assert shipper.first_error is not None
-    assert shipper.first_error[1] == "ValueError: bad shard"
+    assert shipper.first_error[1] == "ValueError: bad shard ********"
     assert shipper.first_error[0] >= before
 
 

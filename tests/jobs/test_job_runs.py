@@ -181,7 +181,7 @@ def test_silence_is_a_failure_with_stacks(submit: Submit, look: Any) -> None:
 def test_submitting_twice_gives_the_same_job_and_retry_a_new_run(submit: Submit, look: Any) -> None:
     """The name makes it idempotent; another job of that name is refused; retry needs an end."""
     job = submit("twice", "exit 2")
-    assert submit("twice", "exit 2").name == job.name
+    assert submit("twice", "exit 2").run == 1
     with pytest.raises(AlreadyExistsError, match="command"):
         submit("twice", "exit 3")
     with pytest.raises(FailedPreconditionError):
@@ -192,6 +192,15 @@ def test_submitting_twice_gives_the_same_job_and_retry_a_new_run(submit: Submit,
     assert (status.run, status.state) == (2, "failed")
     job.remove()
     assert job.store.list("jobs") == []
+
+
+def test_a_submission_that_was_cut_short_is_taken_up(submit: Submit, look: Any) -> None:
+    """Where there is a record and no run, submitting again asks for the slices."""
+    first = submit("short", "echo done")
+    look.done(first, "succeeded")
+    first.store.remove("jobs/short/runs")
+    assert not first.store.list("jobs/short/runs")
+    look.done(submit("short", "echo done"), "succeeded")
 
 
 def test_a_request_that_fails_is_no_running_job(submit: Submit, fault: Fault, look: Any) -> None:
