@@ -52,7 +52,7 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     """A slip of the pen fails as it does in any module."""
     with pytest.raises(AttributeError, match="nothing_like_it"):
-        _ = ms.nothing_like_it  # type: ignore[attr-defined]
+        _ = ms.nothing_like_it
 
 
 def test_error_tree_is_what_its_docstring_draws() -> None:
