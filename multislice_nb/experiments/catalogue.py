@@ -105,7 +105,7 @@ def _read(path: Path) -> Notebook:
     import papermill
 
     try:
-        content = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+        content = nbformat.read(path, as_version=4)
         inferred = papermill.inspect_notebook(str(path))
     except (OSError, ValueError, nbformat.ValidationError) as error:
         raise InvalidRequestError(

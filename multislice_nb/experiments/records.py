@@ -41,7 +41,7 @@ def recorded(path: Path) -> dict[str, Any]:
         return {}
     import nbformat
 
-    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    notebook = nbformat.read(path, as_version=4)
     found: dict[str, Any] = {}
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):

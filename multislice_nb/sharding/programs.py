@@ -33,7 +33,7 @@ class _Shaped:
         from jax.sharding import NamedSharding
 
         structs = [
-            jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]  # JAX leaves it untyped
+            jax.ShapeDtypeStruct(
                 shape, dtype, sharding=None if spec is None else NamedSharding(mesh, spec)
             )
             for shape, dtype, spec in self.leaves
@@ -50,7 +50,7 @@ def packed(program: Callable[..., Any]) -> bytes:
     Raises:
         InvalidRequestError: If it holds something that cannot be sent to another process.
     """
-    import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+    import cloudpickle
 
     try:
         return bytes(cloudpickle.dumps(program))
@@ -116,7 +116,7 @@ def _donated(
     from jax.sharding import AbstractMesh
 
     structs = [
-        jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]  # JAX leaves it untyped
+        jax.ShapeDtypeStruct(shape, dtype)
         for shape, dtype, _ in shapes
     ]
     try:
