@@ -111,7 +111,7 @@ def test_faults_stand_beside_their_field(fields: dict[str, Any], field: str) -> 
     """Each fault of a request is shown at the field that it is about."""
     from multislice_nb.widgets.create_form import faults_by_field
 
-    values = {"name": "demo", "accelerator_type": "v4-16", "node_count": 2} | fields
+    values: dict[str, Any] = {"name": "demo", "accelerator_type": "v4-16", "node_count": 2, **fields}
     with pytest.raises(InvalidRequestError) as caught:
         QueuedResourceRequest(**values)
     assert set(faults_by_field(caught.value)) == {field}
