@@ -123,7 +123,7 @@ def _displays(result: CellResult) -> None:
     for bundle in shown.displays:
         kept = _kept(bundle)
         if kept:
-            display(kept, raw=True)  # type: ignore[no-untyped-call]
+            display(kept, raw=True)
     others = [w for w in result.workers if w.displays and w is not shown and w.displays != shown.displays]
     if others or shown.worker.rank:
         more = (

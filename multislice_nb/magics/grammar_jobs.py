@@ -12,7 +12,7 @@ _STORE = Argument(
     metavar="PLACE",
     help="Where jobs are kept: gs://bucket/folder, or a folder with the emulator",
 )
-_NAME = Argument(name="name", metavar="NAME", required=True, values="jobs", help="The job")
+_NAME = Argument(name="name", metavar="NAME", required=True, values="queued_resources", help="The job")
 
 _CODE = (
     Argument(

@@ -59,7 +59,7 @@ class Line:
         if self._handle is None:
             if not text:
                 return
-            self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            self._handle = display(bundle, raw=True, display_id=True)
         else:
             self._handle.update(bundle, raw=True)
         self._text, self._drawn_at = text, time.monotonic()

@@ -61,7 +61,7 @@ class MultisliceMagics(Magics):
     def multislice(self, line: str, cell: str | None = None) -> Any:
         """The overview stands here, for `%multislice?`."""
         if not parser.is_pasted(line):
-            line = self._shell.var_expand(line, _CALLER)  # type: ignore[no-untyped-call]  # IPython has no types
+            line = self._shell.var_expand(line, _CALLER)
         if cell is not None:
             return self._cell(line, cell)
         call = parser.parse(line)
@@ -114,7 +114,7 @@ class MultisliceMagics(Magics):
         Raises:
             MagicError: It failed, after its traceback was shown.
         """
-        done = self._shell.run_cell(cell, store_history=False)  # type: ignore[no-untyped-call]  # as above
+        done = self._shell.run_cell(cell, store_history=False)
         if not done.success:
             error = done.error_in_exec or done.error_before_exec
             raise MagicError(

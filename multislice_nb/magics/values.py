@@ -100,9 +100,9 @@ def _capacities(_: Asked) -> list[str]:
 
 
 def _experiments(_: Asked) -> list[str]:
-    from multislice_nb.experiments.catalogue import notebooks
+    from multislice_nb.experiments.catalogue import folder
 
-    return [one.name for one in notebooks()]
+    return sorted(path.stem for path in folder().glob("[0-9]*.ipynb"))
 
 
 def _generations(_: Asked) -> list[str]:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -155,3 +158,29 @@ def test_settings_are_configured_by_config(connected: Run, capsys: pytest.Captur
         assert "v4-32" in repr(connected("%multislice create by-config --dry-run"))
     finally:
         connected("%config Multislice.accelerator_type = None")
+
+
+def test_connecting_tells_what_was_left(
+    connected: Run, emulator_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a notebook left that is gone now is named by the next `connect`, and found by reclaim."""
+    code = (
+        "import os, signal, multislice_nb as ms\n"
+        "ms.connect(emulator=True).create('left', accelerator_type='v4-8').wait()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "MULTISLICE_NB_HOME": str(emulator_home)}
+    subprocess.run([sys.executable, "-c", code], env=environment, timeout=60, check=False)
+    capsys.readouterr()
+    connected("%multislice connect --emulator")
+    assert "Note: Left by notebooks that are gone: left (4 chips)" in capsys.readouterr().out
+    assert repr(connected("%multislice reclaim --yes left")) == "Deleted: left."
+
+
+def test_a_line_sees_the_variables_of_its_function(connected: Run) -> None:
+    """`$name` in a line means the variable of the function that the line is in."""
+    connected("word = 'delete'")
+    found = connected(
+        "def ask(word):\n    return get_ipython().run_line_magic('multislice', '$word --help')\nask('list')"
+    )
+    assert "Usage: %multislice list" in found

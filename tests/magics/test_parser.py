@@ -13,6 +13,7 @@ from multislice_nb.magics import parser
 from multislice_nb.magics.actions import Actions
 from multislice_nb.magics.arguments import ranks
 from multislice_nb.magics.grammar import CELL, SUBCOMMANDS, SYNONYMS, subcommand
+from multislice_nb.magics.values import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,12 +205,13 @@ def test_every_subcommand_has_its_method(command) -> None:
 
 
 def test_the_table_has_no_doubles() -> None:
-    """Names and flags are unique, and synonyms lead to subcommands that exist and are none themselves."""
+    """Names and flags are unique, values can be looked up, and synonyms lead to subcommands that exist."""
     names = [command.name for command in SUBCOMMANDS]
     assert len(set(names)) == len(names)
     for command in (*SUBCOMMANDS, CELL):
         flags = [flag for argument in command.arguments for flag in argument.flags]
         assert len(set(flags)) == len(flags)
+        assert {argument.values for argument in command.arguments} <= {*SOURCES, "files", ""}
     for word, meant in SYNONYMS.items():
         assert subcommand(word) is None
         assert meant.startswith("%%") or subcommand(meant)
