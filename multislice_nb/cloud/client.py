@@ -95,15 +95,21 @@ class TpuApi:
 
     async def get_request(self, name: str, zone: str) -> QueuedResourceRequest:
         """The request that an existing queued resource came from, without this tool's own labels."""
+        body = await self._body(self._clients.v2, name, zone)
+        if "guaranteed" in body and "reservationName" not in body:
+            # v2 has no word for reserved capacity without a reservation's name.
+            body = await self._body(self._clients.v2alpha1, name, zone)
+        request = from_rest(body, name)
+        labels = {key: value for key, value in request.labels.items() if not key.startswith("multislice-nb")}
+        return request.replace(labels=labels, project=self._project, zone=zone)
+
+    async def _body(self, client: Any, name: str, zone: str) -> dict[str, Any]:
+        """A queued resource as JSON, as one version of the API tells it."""
         from google.protobuf.json_format import MessageToDict
 
         call = {"name": self._name(name, zone)}
-        message = await self._call(
-            f"Getting {name}", zone, self._clients.v2.get_queued_resource, call, repeat=True
-        )
-        request = from_rest(MessageToDict(type(message).pb(message)), name)
-        labels = {key: value for key, value in request.labels.items() if not key.startswith("multislice-nb")}
-        return request.replace(labels=labels, project=self._project, zone=zone)
+        message = await self._call(f"Getting {name}", zone, client.get_queued_resource, call, repeat=True)
+        return dict(MessageToDict(type(message).pb(message)))
 
     async def delete_queued_resource(self, name: str, zone: str, *, force: bool) -> str:
         """Delete it, with force its nodes too; returns the operation, for `finish`."""
