@@ -40,6 +40,7 @@ class Board:
         "Run": "multislice_nb.widgets.runner",
         "Plan": "multislice_nb.widgets.planner",
         "Sweep": "multislice_nb.widgets.explorer",
+        "Jobs": "multislice_nb.widgets.jobs_tab",
     }
     """Tabs that are made when they are first opened, so that opening the panel takes no time, and their modules."""
 
@@ -89,9 +90,7 @@ class Board:
         if snapshot is not None:
             self.resources.show(snapshot)
             self.workers.show(snapshot)
-            runner = self.later.get("Run")
-            if runner is not None:
-                runner.show(snapshot)
+            self._show_later(snapshot)
 
     def _opened(self, change: Any) -> None:
         """Make a tab when it is first opened; what it imports is imported in a thread meanwhile."""
@@ -110,12 +109,21 @@ class Board:
             made = module.Runner(self._session, self.desk, self.loop, self.workers.busy)
         elif title == "Plan":
             made = module.Planner()
+        elif title == "Jobs":
+            made = module.JobsTab(self._session, self.desk)
         else:
             made = module.Explorer(self._session, self.desk, self._keep)
         self.later[title] = made
         place = self.tabs.children[list(self.tabs.titles).index(title)]
         place.children = [made.view]
         self.show(self._poller.last)
+
+    def _show_later(self, snapshot: Snapshot) -> None:
+        runner, jobs = self.later.get("Run"), self.later.get("Jobs")
+        if runner is not None:
+            runner.show(snapshot)
+        if jobs is not None and self.tabs.titles[self.tabs.selected_index or 0] == "Jobs":
+            jobs.show(snapshot)
 
     def _keep(self, png: bytes) -> bool:
         if self.below is None:

@@ -47,10 +47,10 @@ class Panel:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display(self._repr_mimebundle_(), raw=True)  # type: ignore[no-untyped-call]
+        display(self._repr_mimebundle_(), raw=True)
         if self.board is not None:
             # A place in the same cell for charts that are to be saved with the notebook.
-            self.board.below = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            self.board.below = display({"text/plain": ""}, raw=True, display_id=True)
 
     def __str__(self) -> str:
         return static_text(self.snapshot)

@@ -69,6 +69,14 @@ _LOOKS = {
     "behind": _STOPPED,
     "lost": _BAD,
     "detached": _UNKNOWN,
+    # Jobs.
+    "queued": _WAITING,
+    "starting": _BUSY,
+    "repairing": _BUSY,
+    "succeeded": _GOOD,
+    "failed": _BAD,
+    "timed out": _BAD,
+    "cancelled": _STOPPED,
 }
 
 

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from multislice_nb.cloud import NodeStatus, QueuedResourceStatus, StateChange
     from multislice_nb.widgets.snapshot import ClusterLook, Snapshot
 
-__all__ = ["head_html", "nodes_html", "resources_html", "static_html", "static_text", "workers_html"]
+__all__ = [
+    "head_html",
+    "nodes_html",
+    "resources_html",
+    "static_html",
+    "static_text",
+    "table_html",
+    "workers_html",
+]
 
 _COLUMNS = ("State", "Name", "Slices", "Chips", "Workers", "Capacity", "Zone", "For", "Notice")
 _NUMBERS = {"Chips", "Workers"}
@@ -47,7 +55,7 @@ def resources_html(snapshot: Snapshot, chosen: str | None = None) -> str:
         (status.name == chosen, [state_html(status.state), *map(html.escape, _cells(status, snapshot))])
         for status in snapshot.queued_resources
     ]
-    return _table("Queued resources", _COLUMNS, rows)
+    return table_html("Queued resources", _COLUMNS, rows)
 
 
 def _cells(status: QueuedResourceStatus, snapshot: Snapshot) -> list[str]:
@@ -99,7 +107,7 @@ def nodes_html(nodes: Sequence[NodeStatus], timeline: Sequence[StateChange]) -> 
         for node in nodes
     ]
     columns = ("State", "Node", "Slice", "Type", "Health", "Workers", "Addresses")
-    return f'<div class="msnb">{path}</div>{_table("Slices", columns, rows)}'
+    return f'<div class="msnb">{path}</div>{table_html("Slices", columns, rows)}'
 
 
 def _steps(timeline: Sequence[StateChange]) -> str:
@@ -165,7 +173,14 @@ def _slice_html(slice_id: int, cells: Sequence[str], per_slice: int) -> str:
     )
 
 
-def _table(caption: str, columns: Sequence[str], rows: Iterable[tuple[bool, Sequence[str]]]) -> str:
+def table_html(caption: str, columns: Sequence[str], rows: Iterable[tuple[bool, Sequence[str]]]) -> str:
+    """A table in the panel's style.
+
+    Args:
+        caption: What it is, for those who cannot see it.
+        columns: Headers.
+        rows: Whether each is the chosen one, and its cells, which are HTML already.
+    """
     head = "".join(f'<th scope="col"{_kind(column)}>{html.escape(column)}</th>' for column in columns)
     body = "".join(
         f"<tr{' class=msnb-chosen' if chosen else ''}>"

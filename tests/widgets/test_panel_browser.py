@@ -228,3 +228,24 @@ def test_it_comes_back_after_a_kernel_restart(opened: Callable[..., Any]) -> Non
     notebook.output(0).locator(".msnb-chosen", has_text="kept").wait_for()
     notebook.run(2)
     notebook.output(0).get_by_text("No queued resources.").wait_for()
+
+
+def test_a_job_is_followed_and_cancelled(opened: Callable[..., Any]) -> None:
+    """A job that runs unattended is in its tab with its state, shows its log, and is cancelled after a question."""
+    notebook = opened(
+        PANEL,
+        "%multislice job submit endless --accelerator-type v4-8 "
+        "echo a job was here; while true; do sleep 0.2; done",
+    )
+    page = notebook.page
+    notebook.run(0)
+    notebook.run(1)
+    notebook.tab("Jobs").click()
+    page.locator(".msnb-chosen", has_text="running").wait_for()
+    notebook.button("Logs").click()
+    page.locator(".msnb-log", has_text="a job was here").wait_for()
+    notebook.button("Cancel…").click()
+    page.get_by_text("End endless (v4-8) on all its workers?").wait_for()
+    notebook.button("Cancel it").click()
+    notebook.told("endless ends; its logs and results are kept.").wait_for()
+    page.locator(".msnb-chosen", has_text="cancelled").wait_for()
