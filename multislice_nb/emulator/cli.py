@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parser", "parameter", "run"]
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -101,14 +101,19 @@ def _fault(args: argparse.Namespace) -> int:
         if args.clear:
             emulator.clear_faults()
         if args.kind:
-            emulator.inject(args.kind, **dict(map(_parameter, args.parameters)))
+            emulator.inject(args.kind, **dict(map(parameter, args.parameters)))
         elif not args.clear:
             for kind, text in emulator.fault_kinds().items():
                 print(f"{kind:24}{text.splitlines()[0] if text else ''}")
     return 0
 
 
-def _parameter(text: str) -> tuple[str, Any]:
+def parameter(text: str) -> tuple[str, Any]:
+    """A fault's parameter as it is typed, `node=demo-0`; its value is JSON, or else text.
+
+    Raises:
+        InvalidRequestError: It has no `=`.
+    """
     name, separator, value = text.partition("=")
     if not separator:
         from multislice_nb.errors import InvalidRequestError

@@ -142,10 +142,14 @@ class Actions(
 
         return panel(self.session)
 
-    def emulator(self, action: str) -> Note:
+    def emulator(self, action: str, parameters: tuple[str, ...] = (), *, clear: bool = False) -> Note:
         """`emulator`."""
-        from multislice_nb.cloud.emulation import control
+        from multislice_nb.cloud.emulation import control, misfortune
 
+        if action == "fault":
+            return Note(misfortune(*parameters, clear=clear))
+        if parameters or clear:
+            raise MagicError(f"emulator {action} takes nothing more.", fix="%multislice emulator --help")
         return Note(control(action))
 
 
