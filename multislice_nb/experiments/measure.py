@@ -117,7 +117,8 @@ def measure(
 
 
 def _timed(program: Program, steps: int, warmup: int) -> tuple[list[float], float]:
-    state, batch = jax.block_until_ready(program.initialize(*keys()))
+    key, batch_key = keys()
+    state, batch = jax.block_until_ready((program.make_state(key), program.make_batch(batch_key)))
     seconds = []
     loss = jax.numpy.nan
     collecting = gc.isenabled()

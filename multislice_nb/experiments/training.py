@@ -58,17 +58,13 @@ class Arguments(NamedTuple):
     batch: Tree
 
 
-def _make(workload: Workload, options: Options, size: int, key: jax.Array, batch_key: jax.Array) -> Arguments:
+def _state(workload: Workload, options: Options, key: jax.Array) -> State:
     params = workload.init(key)
-    state = State(params, optimizers.slots(options.optimizer, params))
-    return Arguments(state, workload.batch(batch_key, size))
+    return State(params, optimizers.slots(options.optimizer, params))
 
 
 def keys(seed: int = 0) -> tuple[jax.Array, jax.Array]:
-    """The random keys of parameters and batch.
-
-    Two keys rather than one to split, which would cost about as much compilation as making all the arrays.
-    """
+    """The random keys of state and batch."""
     return jax.random.key(seed), jax.random.key(seed + 1)
 
 
@@ -97,7 +93,10 @@ def arguments(workload: Workload, mesh: Mesh, batch: int, options: Options | Non
         options: How it is trained.
     """
     options = options or Options()
-    shapes = jax.eval_shape(lambda: _make(workload, options, batch, *keys()))
+    key, batch_key = keys()
+    shapes = jax.eval_shape(
+        lambda: Arguments(_state(workload, options, key), workload.batch(batch_key, batch))
+    )
 
     def struct(shape: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
@@ -106,14 +105,20 @@ def arguments(workload: Workload, mesh: Mesh, batch: int, options: Options | Non
     return placed
 
 
-def initializer(workload: Workload, mesh: Mesh, batch: int, options: Options | None = None) -> JitWrapped:
-    """A jitted function of two random keys, for parameters and batch, that makes a step's arguments.
-
-    Each shard is made where it belongs.
-    """
+def initial_state(workload: Workload, mesh: Mesh, options: Options | None = None) -> JitWrapped:
+    """A jitted function of a random key that makes the state before the first step, each shard where it belongs."""
     options = options or Options()
-    make = partial(_make, workload, options, batch)
-    return jax.jit(make, out_shardings=shardings(workload, mesh, options))
+    make = partial(_state, workload, options)
+    return jax.jit(make, out_shardings=shardings(workload, mesh, options).state)
+
+
+def initial_batch(workload: Workload, mesh: Mesh, batch: int) -> JitWrapped:
+    """A jitted function of a random key that makes a batch of so many rows, each shard where it belongs.
+
+    Apart from the state, which does not change with the batch size and need not be compiled again for another.
+    """
+    make = partial(workload.batch, size=batch)
+    return jax.jit(make, out_shardings=shardings(workload, mesh, Options()).batch)
 
 
 def train_step(workload: Workload, mesh: Mesh, options: Options | None = None) -> JitWrapped:

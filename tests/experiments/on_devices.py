@@ -15,7 +15,14 @@ import numpy as np
 
 from multislice_nb.experiments import noise, programs
 from multislice_nb.experiments.measure import measure
-from multislice_nb.experiments.training import Options, arguments, initializer, keys, train_step
+from multislice_nb.experiments.training import (
+    Options,
+    arguments,
+    initial_batch,
+    initial_state,
+    keys,
+    train_step,
+)
 from multislice_nb.experiments.workload import MLP
 from multislice_nb.sharding import Parallelism, make_mesh
 
@@ -29,7 +36,8 @@ def trained(
 ) -> tuple[list[float], list[np.ndarray]]:
     """Losses, and how far each parameter moved, on as many devices as the parallelism has."""
     mesh = make_mesh(parallelism, jax.devices()[: parallelism.device_count])
-    state, data = initializer(workload, mesh, batch, options)(*keys(7))
+    state = initial_state(workload, mesh, options)(keys(7)[0])
+    data = initial_batch(workload, mesh, batch)(keys(7)[1])
     begun = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(state.params)]
     step = train_step(workload, mesh, options)
     losses = []
@@ -79,7 +87,8 @@ def donated() -> tuple[bool, bool]:
     mesh = make_mesh(Parallelism(ici_fsdp=8))
 
     def gone(options: Options) -> bool:
-        state, batch = initializer(MLP(32, 1), mesh, 64, options)(*keys())
+        state = initial_state(MLP(32, 1), mesh, options)(keys()[0])
+        batch = initial_batch(MLP(32, 1), mesh, 64)(keys()[1])
         jax.block_until_ready(train_step(MLP(32, 1), mesh, options)(state, batch))
         return all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
 
