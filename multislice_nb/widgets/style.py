@@ -110,14 +110,14 @@ CSS = """<style>
 .msnb-head { display: flex; justify-content: space-between; gap: 12px; padding: 4px 2px; }
 .msnb-head b { font-weight: 600; }
 .msnb-scroll { overflow: auto; max-height: 360px; }
-table.msnb-table { border-collapse: collapse; width: 100%; margin: 0; font-size: inherit; }
-.msnb-table th, .msnb-table td { text-align: left; padding: 4px 14px 4px 2px; white-space: nowrap;
+.msnb table.msnb-table { border-collapse: collapse; table-layout: auto; width: 100%; margin: 0; font-size: inherit; }
+.msnb .msnb-table th, .msnb .msnb-table td { text-align: left; max-width: 320px; overflow: hidden; text-overflow: ellipsis; padding: 4px 14px 4px 2px; white-space: nowrap;
   border-bottom: 1px solid var(--jp-border-color3, rgba(128,128,128,.2)); vertical-align: top; }
 .msnb-table th { font-weight: 600; color: var(--jp-ui-font-color2, inherit);
   border-bottom-color: var(--jp-border-color1, rgba(128,128,128,.5));
   position: sticky; top: 0; background: var(--jp-layout-color1, Canvas); }
-.msnb-table td.msnb-number, .msnb-table th.msnb-number { text-align: right; font-variant-numeric: tabular-nums; }
-.msnb-table td.msnb-wide { white-space: normal; min-width: 180px; }
+.msnb .msnb-table td.msnb-number, .msnb .msnb-table th.msnb-number { text-align: right; font-variant-numeric: tabular-nums; }
+.msnb .msnb-table td.msnb-wide { white-space: normal; min-width: 180px; }
 .msnb-table tr.msnb-chosen td { background: var(--jp-layout-color2, rgba(128,128,128,.12)); }
 .msnb-state { display: inline-flex; align-items: center; gap: 6px; white-space: nowrap; }
 .msnb-state svg { flex: none; }

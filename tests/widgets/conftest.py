@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +39,10 @@ def lab(emulator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="session")
-def pictures() -> Path:
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where screenshots go: `$MULTISLICE_NB_SCREENSHOTS`, or a folder that is not kept."""
     named = os.environ.get("MULTISLICE_NB_SCREENSHOTS")
-    folder = Path(named) if named else Path(tempfile.mkdtemp(prefix="multislice-nb-screenshots-"))
+    folder = Path(named) if named else tmp_path_factory.mktemp("screenshots")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
