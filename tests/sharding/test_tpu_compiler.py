@@ -129,8 +129,8 @@ def test_the_largest_batch_is_found_and_where_recomputation_begins() -> None:
 def test_bytes_match_the_closed_forms(accelerator_type: str, slices: int, parallelism: Parallelism) -> None:
     """For other generations and shapes the bytes over ICI and the DCN payloads are the closed forms.
 
-    The compiler is free to sum gradients in full where a scatter would do, which moves them twice, and to make an
-    all-reduce of a scatter and a gather, which moves the same.
+    The compiler is free to sum some gradients in full where a scatter would do, which moves them twice, and to
+    make an all-reduce of a scatter and a gather, which moves the same.
     """
     model = Model.mlp(1024, 2)
     found = sharding.plan(
@@ -145,7 +145,7 @@ def test_bytes_match_the_closed_forms(accelerator_type: str, slices: int, parall
         assert found.ici["all-gather"] == pytest.approx(moved.ici["all-gather"], rel=0.001)
     gradients = moved.ici["reduce-scatter"] + moved.ici.get("all-reduce", 0)
     ratio = (found.ici_bytes - moved.ici["all-gather"]) / gradients
-    assert ratio == pytest.approx(1, rel=0.001) or ratio == pytest.approx(2, rel=0.001)
+    assert 0.999 < ratio < 2.001
     assert found.dcn_bytes == pytest.approx(sum(moved.dcn_payload.values()), rel=0.002)
 
 
