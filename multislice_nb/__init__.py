@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from multislice_nb.cluster import attach
     from multislice_nb.experiments import sweep
     from multislice_nb.experiments.planning import largest_batch, plan
-    from multislice_nb.magics import load_ipython_extension
+    from multislice_nb.magics import load_ipython_extension, unload_ipython_extension
     from multislice_nb.plotting import plot_intensity
     from multislice_nb.sharding import recommend
     from multislice_nb.widgets import panel
@@ -48,6 +48,7 @@ __all__ = [
     "sharding",
     "sweep",
     "tpu",
+    "unload_ipython_extension",
 ]
 
 _ROOMS = {"cloud", "cluster", "errors", "experiments", "jobs", "plotting", "sharding", "tpu"}
@@ -61,6 +62,7 @@ _HOMES = {
     "plot_intensity": "plotting",
     "recommend": "sharding",
     "sweep": "experiments",
+    "unload_ipython_extension": "magics",
 }
 
 

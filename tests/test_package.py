@@ -90,3 +90,14 @@ def test_faults_are_reported_together() -> None:
     )
     assert "2 faults" in str(error)
     assert all(text in str(error) for text in ("a is bad. Do b.", "c is bad. Do d."))
+
+
+def test_unloading_takes_the_magics_away() -> None:
+    """`%unload_ext multislice_nb` undoes `%load_ext multislice_nb`."""
+    script = (
+        "from IPython.core.interactiveshell import InteractiveShell as S; s = S.instance()\n"
+        "s.run_line_magic('load_ext', 'multislice_nb'); print('multislice' in s.magics_manager.magics['line'])\n"
+        "s.run_line_magic('unload_ext', 'multislice_nb'); print('multislice' in s.magics_manager.magics['line'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
