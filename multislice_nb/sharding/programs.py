@@ -33,9 +33,7 @@ class _Shaped:
         from jax.sharding import NamedSharding
 
         structs = [
-            jax.ShapeDtypeStruct(
-                shape, dtype, sharding=None if spec is None else NamedSharding(mesh, spec)
-            )
+            jax.ShapeDtypeStruct(shape, dtype, sharding=None if spec is None else NamedSharding(mesh, spec))
             for shape, dtype, spec in self.leaves
         ]
         # The mesh in use lets the function constrain intermediates by PartitionSpec alone.
@@ -115,10 +113,7 @@ def _donated(
     import jax
     from jax.sharding import AbstractMesh
 
-    structs = [
-        jax.ShapeDtypeStruct(shape, dtype)
-        for shape, dtype, _ in shapes
-    ]
+    structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in shapes]
     try:
         with jax.sharding.use_abstract_mesh(AbstractMesh(parallelism.mesh_shape, AXES)):
             traced = function.trace(*jax.tree.unflatten(tree, structs))
