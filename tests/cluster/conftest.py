@@ -30,7 +30,7 @@ def cluster(emulator_home: Path) -> Iterator[Cluster]:
         queued_resource.delete(force=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def reached(emulator_home: Path) -> Iterator[Reach]:
     """4 workers over SSH, without engines: 2 slices of v4-16."""
     import multislice_nb as ms
@@ -45,7 +45,7 @@ def reached(emulator_home: Path) -> Iterator[Reach]:
         queued_resource.delete(force=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def homes(reached: Reach) -> list[Path]:
     """The home folders of those workers, by rank, which are folders of this machine."""
     from multislice_nb._portal import sync
