@@ -40,7 +40,7 @@ def environment(reached: Reach, homes: list[Path]) -> Iterator[Environment]:
         command.stop(grace=0.0)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def uv(reached: Reach, homes: list[Path]) -> Path:
     """The folder of uv on rank 0, downloaded by it and then linked to the other workers."""
     request = UV | {"python": python_version(), "requirements": "", "beside": False}
