@@ -16,7 +16,7 @@ import pytest
 import multislice_nb as ms
 from multislice_nb import errors
 from multislice_nb._portal import loop
-from multislice_nb.cluster import GangSettings
+from multislice_nb.cluster import GangSettings, registry
 from multislice_nb.cluster.cluster import SubsetWarning
 
 if TYPE_CHECKING:
@@ -253,6 +253,7 @@ def reattach(cluster: Cluster) -> None:
     """Give the module's cluster a connection again, after another one took over."""
     again = ms.attach(cluster.queued_resource)
     cluster.journal.close()
+    registry.add(cluster)
     cluster._formation, cluster._operator, cluster.journal = again._formation, again._operator, again.journal
 
 
