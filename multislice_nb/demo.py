@@ -7,7 +7,6 @@ neither meets nor disturbs anything else on this machine.
 from __future__ import annotations
 
 import contextlib
-import importlib.resources
 import importlib.util
 import os
 import signal
@@ -106,11 +105,12 @@ def find_notebook(name: str) -> Path:
     Raises:
         errors.ExperimentError: It is in neither place.
     """
-    package = Path(str(importlib.resources.files("multislice_nb")))
-    for folder in (package / "notebooks", package.parent / "notebooks"):
-        if (folder / name).exists():
-            return folder / name
-    raise errors.ExperimentError(f"The notebook {name} is not there.", fix="Install multislice_nb again.")
+    from multislice_nb.experiments import catalogue
+
+    path = catalogue.folder() / name
+    if not path.exists():
+        raise errors.ExperimentError(f"The notebook {name} is not there.", fix="Install multislice_nb again.")
+    return path
 
 
 @contextlib.contextmanager

@@ -216,10 +216,6 @@ class Link:
         if engines:
             self.client.send_signal(name, targets=engines, block=False)
 
-    def on_change(self, callback: Callable[[dict[str, Any]], None]) -> None:
-        """Be told, on the client's own thread, when an engine registers or is gone."""
-        self.client._registration_callbacks.append(callback)  # noqa: SLF001 - it has no public face
-
     async def close(self) -> None:
         """Close the sockets; engines and controller run on."""
         await asyncio.to_thread(self.client.close, 0)
