@@ -59,7 +59,7 @@ def plan(
         slices=slices,
         strategy=strategy,
         batch=batch,
-        **_described(model) | planning,
+        **_described(model, options) | planning,
     )
 
 
@@ -82,7 +82,7 @@ def largest_batch(
         accelerator_type=accelerator_type,
         slices=slices,
         strategy=strategy,
-        **_described(model) | planning,
+        **_described(model, options) | planning,
     )
 
 
@@ -112,7 +112,7 @@ def compare_plans(
         slices=slices,
         strategies=chosen,
         batches=batches,
-        **_described(model) | planning,
+        **_described(model, options) | planning,
     )
 
 
@@ -141,11 +141,14 @@ def _check(
     check(workload, sharding.parse_strategy(strategy, devices, slices))
 
 
-def _described(workload: Workload) -> dict[str, Any]:
+def _described(workload: Workload, options: Options | None) -> dict[str, Any]:
     """The title of a plan and, where there is one, the closed form of the model."""
     settings = {name: value for name, value in workload.settings.items() if name != "dtype"}
     title = ", ".join([workload.name, *(f"{name} {value}" for name, value in settings.items())])
+    remat = options is not None and options.remat
+    if remat:
+        title += ", layers computed again"
     if workload.name != "mlp":
-        return {"title": title}
+        return {"title": title, "remat": remat}
     embedding, layers = int(settings["embedding"]), int(settings["layers"])
-    return {"title": title, "model": sharding.Model.mlp(embedding, layers)}
+    return {"title": title, "remat": remat, "model": sharding.Model.mlp(embedding, layers)}

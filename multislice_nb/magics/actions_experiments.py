@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ExperimentActions"]
 
 _OF_RESULTS = {"predicted": "predicted", "weak-scaling": "weak_scaling"}
-_OF_PLANS = {"breakdown": "breakdown", "traffic": "traffic"}
+_OF_PLANS = ("breakdown", "memory", "traffic")
 
 
 class ExperimentActions(Base):
@@ -78,7 +78,7 @@ class ExperimentActions(Base):
             draw = getattr(plotting, _OF_RESULTS[figure])
             return draw(self._results(results).frame, theme=theme)  # type: ignore[no-any-return]
         if figure in _OF_PLANS:
-            return getattr(plotting, _OF_PLANS[figure])(self._planned(results), theme=theme)  # type: ignore[no-any-return]
+            return getattr(plotting, figure)(self._planned(results), theme=theme)  # type: ignore[no-any-return]
         if figure == "roofline":
             plans = self._planned(results) if results or self._plans or not generation else ()
             kind = generation[0] if generation else plans[0].accelerator_type.split("-")[0]

@@ -7,7 +7,7 @@ from multislice_nb.magics.grammar_planning import RESULTS
 
 __all__ = ["EXPERIMENTS", "FIGURES"]
 
-FIGURES = ("tflops", "intensity", "predicted", "weak-scaling", "roofline", "breakdown", "traffic")
+FIGURES = ("tflops", "intensity", "predicted", "weak-scaling", "roofline", "breakdown", "memory", "traffic")
 
 _SWEEP = Subcommand(
     name="sweep",
@@ -106,7 +106,7 @@ _PLOT = Subcommand(
             name="results",
             metavar="RESULTS",
             values="results",
-            help=f"{RESULTS}; the last sweep's if left out. Of roofline, breakdown and traffic: a variable with "
+            help=f"{RESULTS}; the last sweep's if left out. Of roofline, breakdown, memory and traffic: a variable with "
             "plans; the last ones if left out",
         ),
         Argument(

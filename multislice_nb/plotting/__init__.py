@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from multislice_nb.plotting.bars import breakdown, traffic
+    from multislice_nb.plotting.bars import breakdown, memory, traffic
     from multislice_nb.plotting.figure import Chart
     from multislice_nb.plotting.forecast import predicted
     from multislice_nb.plotting.roofs import roofline
@@ -22,6 +22,7 @@ __all__ = [
     "Chart",
     "breakdown",
     "intensity",
+    "memory",
     "plot_intensity",
     "predicted",
     "roofline",
@@ -35,6 +36,7 @@ _HOMES = {
     "Chart": "figure",
     "breakdown": "bars",
     "intensity": "thresholds",
+    "memory": "bars",
     "plot_intensity": "thresholds",
     "predicted": "forecast",
     "roofline": "roofs",

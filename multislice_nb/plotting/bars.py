@@ -1,4 +1,4 @@
-"""Bars by strategy: where the time of a step goes, and what it moves over ICI and DCN."""
+"""Bars by strategy: where the time of a step goes, what it keeps in HBM, what it moves over ICI and DCN."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from multislice_nb.plotting.style import Theme
     from multislice_nb.sharding import Plan, Prediction
 
-__all__ = ["breakdown", "traffic"]
+__all__ = ["breakdown", "memory", "traffic"]
 
+_GIB = 2**30
 _PARTS = ("compute", "HBM", "ICI", "DCN")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++")
+_FITS, _TWICE, _OUT, _UNKNOWN = "fits", "fits, computing some of it twice", "out of memory", "by closed form"
+_BEYOND = 1.5
+"""How far beyond what is usable a bar may reach, as a share of it; the number beside it tells the rest."""
 
 
 def breakdown(steps: Sequence[Plan] | Mapping[str, Prediction], *, theme: ThemeName = "light") -> Chart:
@@ -96,6 +100,60 @@ def traffic(plans: Sequence[Plan], *, theme: ThemeName = "light") -> Chart:
     panels[1].tick_params(labelleft=False)
     head(chart, colours, title="What a step moves, by collective", note=_joined("", common))
     return chart
+
+
+def memory(plans: Sequence[Plan], *, theme: ThemeName = "light") -> Chart:
+    """HBM that a step needs on a device, by strategy and batch, against what a program may use.
+
+    Args:
+        plans: From `sharding.compare_plans`, or those of `sharding.largest_batch`. What does not fit is shown by
+            the temporaries that the compiler could not place; what has no number is left out.
+        theme: `light` or `dark`.
+
+    Returns:
+        A figure; `table` has GiB by strategy, and whether it fits.
+
+    Raises:
+        InvalidRequestError: If no plan has a number.
+    """
+    known = {name: plan for name, plan in _named(plans).items() if plan.hbm_bytes is not None}
+    if not known:
+        raise InvalidRequestError(
+            "None of these plans tells of memory.",
+            fix="Install libtpu with pip install 'multislice-nb[aot]', or give plans of the MLP workload.",
+        )
+    limit = max(plan.hbm_limit_bytes for plan in known.values()) / _GIB
+    table = pd.DataFrame(
+        {"strategy": name, "state": _state(plan), "gib": (plan.hbm_bytes or 0.0) / _GIB, "limit_gib": limit}
+        for name, plan in known.items()
+    )
+    states = [state for state in (_FITS, _TWICE, _OUT, _UNKNOWN) if (table["state"] == state).any()]
+    wide = pd.DataFrame(
+        {
+            state: table["gib"].where(table["state"] == state, 0.0).clip(upper=_BEYOND * limit)
+            for state in states
+        }
+    )
+    chart, axes, colours = new_chart(table, theme, size=(7.6, 0.9 + 0.46 * len(table)))
+    labels, common = _short(list(known))
+    _stack(axes, colours, wide, labels, states, scale=1.0)
+    for row, gib in enumerate(table["gib"]):
+        _end(axes, colours, min(gib, _BEYOND * limit), row, f"{gib:.3g} GiB")
+    axes.axvline(limit, color=colours.ink, linewidth=1.2, linestyle=(0, (4, 2)))
+    axes.set_xlim(0, 1.2 * max(limit, float(wide.sum(axis=1).max())))
+    dress(axes, colours, x="HBM of a device (GiB)", y="")
+    axes.grid(visible=False, axis="y")
+    note = f"Dashed: the {limit:.4g} GiB that a program may use"
+    head(chart, colours, title="Does it fit?", note=_joined(note, common))
+    return chart
+
+
+def _state(plan: Plan) -> str:
+    if plan.fits is None:
+        return _UNKNOWN
+    if not plan.fits:
+        return _OUT
+    return _TWICE if plan.rematerialises else _FITS
 
 
 def _predictions(steps: Sequence[Plan] | Mapping[str, Prediction]) -> dict[str, Prediction]:

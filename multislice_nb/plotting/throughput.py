@@ -31,6 +31,7 @@ def tflops(
     *,
     peak: float | str | tpu.Generation | None = None,
     title: str | None = None,
+    batch_of: str = "examples",
     theme: ThemeName = "light",
 ) -> Chart:
     """TFLOP/s per chip against batch size per device, with the spread as a band.
@@ -43,6 +44,7 @@ def tflops(
             utilisation. By default the peak of the device kind that was measured; none for a CPU, as on the
             emulator.
         title: Instead of one made from the columns.
+        batch_of: What the batch counts: examples, or tokens.
         theme: `light` or `dark`.
 
     Returns:
@@ -56,7 +58,7 @@ def tflops(
     strategies = list(dict.fromkeys(rows["strategy"]))
     heading = title if title is not None else _title(rows)
     if len(strategies) > _TOGETHER:
-        return _panels(rows, strategies, limit, heading, theme)
+        return _panels(rows, strategies, limit, heading, theme, batch_of)
     chart, axes, colours = new_chart(rows, theme, size=(7.4, 4.6))
     measured = rows[rows["tflops_per_chip"].notna()]
     scale, unit = _unit(float(measured["tflops_per_chip"].max()) if len(measured) else 0.0)
@@ -69,13 +71,18 @@ def tflops(
     _out_of_memory(axes, rows, strategies, colours)
     if limit:
         _peak_line(axes, limit / 1e12 * scale, unit, colours)
-    dress(axes, colours, x="Batch per device (examples)", y=f"{unit} per chip")
+    dress(axes, colours, x=f"Batch per device ({batch_of})", y=f"{unit} per chip")
     head(chart, colours, title=heading, note=_note(rows))
     return chart
 
 
 def _panels(
-    rows: pd.DataFrame, strategies: list[str], limit: float | None, heading: str, theme: ThemeName
+    rows: pd.DataFrame,
+    strategies: list[str],
+    limit: float | None,
+    heading: str,
+    theme: ThemeName,
+    batch_of: str,
 ) -> Chart:
     """A small panel for each strategy, with the others faint behind it, where one figure would be a tangle."""
     columns = 3 if len(strategies) <= 9 else 4
@@ -106,7 +113,7 @@ def _panels(
         axes.tick_params(axis="x", labelrotation=30)
     panels[0].set_ylim(bottom=0)
     for text, place in (
-        ("Batch per device (examples)", chart.supxlabel),
+        (f"Batch per device ({batch_of})", chart.supxlabel),
         (f"{unit} per chip", chart.supylabel),
     ):
         place(text, fontsize=11, color=colours.ink)
@@ -246,6 +253,7 @@ def _note(rows: pd.DataFrame) -> str:
         f"{name} {value}" for name in ("embedding", "layers") if (value := _only(rows, name)) is not None
     ]
     device, steps = _only(rows, "device_kind"), _only(rows, "steps")
-    timing = f"median of {steps} steps, band: quartiles" if steps is not None else "median, band: quartiles"
+    median = f"median of {steps} steps" if steps is not None else "median"
+    timing = f"{median}, band: quartiles" if "tflops_low" in rows.columns else ""
     parts = [", ".join(model), f"devices: {device}" if device is not None else "", timing]
     return " · ".join(part for part in parts if part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_plans", "plan"]
 
+_FORWARD = 2  # FLOPs per parameter and token: of the 6 (Multislice overview) the pass backward takes 4
 _TIMEOUT = 900.0  # seconds; the largest topologies were seen to take 20
 
 
@@ -40,6 +42,7 @@ def plan(
     args: tuple[Any, ...] | None = None,
     specs: Any = None,
     model: Model | None = None,
+    remat: bool = False,
     title: str = "",
     generation: tpu.Generation | None = None,
     calibration: Calibration | None = None,
@@ -63,6 +66,7 @@ def plan(
         args: Arguments of a jitted function: arrays or shapes.
         specs: Partition specs of `args`, if their shardings do not say.
         model: What closed forms need, for a machine without libtpu.
+        remat: Whether the program computes layers again in the pass backward, which closed forms have to be told.
         title: What the plan is called.
         generation: Hardware numbers of your own, for the prediction.
         calibration: Efficiencies for the prediction.
@@ -94,6 +98,7 @@ def plan(
         generation or shape.generation,
         calibration or Calibration.default(shape.generation),
         model,
+        remat=remat,
     ).plan()
 
 
@@ -164,6 +169,8 @@ class _Reading:
         generation: tpu.Generation,
         calibration: Calibration,
         model: Model | None,
+        *,
+        remat: bool,
     ) -> None:
         self.answer = answer
         self.shape = shape
@@ -174,6 +181,7 @@ class _Reading:
         self.generation = generation
         self.calibration = calibration
         self.model = model
+        self.remat = remat
         self.for_tpu = "TPU" in answer["compiler"]
 
     def plan(self) -> Plan:
@@ -220,7 +228,7 @@ class _Reading:
         if self.model is None or self.batch is None:
             return None
         return predict(
-            self.model,
+            replace(self.model, flops_per_parameter_and_token=self._flops(self.model)),
             self.shape,
             batch_per_chip=self.batch * self.generation.devices_per_chip,
             slices=self.slices,
@@ -229,12 +237,16 @@ class _Reading:
             calibration=self.calibration,
         )
 
+    def _flops(self, model: Model) -> float:
+        """FLOPs per parameter and token; layers that are computed again take those of the pass forward twice."""
+        return model.flops_per_parameter_and_token + (_FORWARD if self.remat else 0)
+
     def _closed_forms(self) -> tuple[float | None, dict[str, float], dict[str, float]]:
         if self.model is None or self.batch is None:
             return None, {}, {}
         moved = traffic(self.model, self.parallelism, self.batch)
         return (
-            memory_bytes(self.model, self.parallelism, self.batch),
+            memory_bytes(self.model, self.parallelism, self.batch, remat=self.remat),
             dict(moved.ici),
             dict(moved.dcn_payload),
         )

@@ -155,7 +155,7 @@ class Plan:
 
 
 class Plans(tuple[Plan, ...]):
-    """Plans side by side, with text, HTML and table forms; `multislice_nb.plotting.plans` draws them."""
+    """Plans side by side, with text, HTML and table forms; `multislice_nb.plotting` draws them."""
 
     __slots__ = ()
 

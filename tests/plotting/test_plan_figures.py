@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -96,6 +98,28 @@ def test_bytes_by_strategy_and_collective(plans: Plans) -> None:
     assert widths == pytest.approx(sum(plan.ici_bytes for plan in plans) / 1e6)
     with pytest.raises(InvalidRequestError, match="moves anything"):
         plotting.traffic([])
+
+
+def test_memory_is_shown_against_what_is_usable(plans: Plans) -> None:
+    """Each plan's HBM is a bar of its state beside the usable HBM, and a bar far beyond it says its number."""
+    first, second, third = plans
+    chart = plotting.memory(
+        [
+            replace(first, hbm_bytes=10 * 2**30),
+            replace(second, remat_flops=1.0, hbm_bytes=30 * 2**30),
+            replace(third, fits=False, hbm_bytes=400 * 2**30),
+        ]
+    )
+    assert list(chart.table["gib"]) == [10, 30, 400]
+    assert list(chart.table["state"]) == ["fits", "fits, computing some of it twice", "out of memory"]
+    said = words(chart)
+    assert "400 GiB" in said
+    assert "30.75 GiB that a program may use" in said
+    assert chart.axes[0].get_xlim()[1] < 80
+    guessed = plotting.memory([replace(first, fits=None), replace(second, hbm_bytes=None)])
+    assert list(guessed.table["state"]) == ["by closed form"]
+    with pytest.raises(InvalidRequestError, match="tells of memory"):
+        plotting.memory([replace(first, hbm_bytes=None)])
 
 
 def test_weak_scaling_is_told_against_linear() -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from multislice_nb.errors import ParallelismError
-from multislice_nb.experiments import planning
+from multislice_nb.experiments import Options, planning
 from multislice_nb.experiments.workload import MLP
 from multislice_nb.sharding import Model, child
 
@@ -27,6 +27,20 @@ def test_a_sweeps_workload_is_planned() -> None:
     assert found.parallelism.name == "8-way FSDP + 2-way data over DCN"
     assert found.flops == pytest.approx(Model.mlp(128, 2).step_flops(512), rel=0.05)
     assert found.prediction is not None
+
+
+def test_closed_forms_know_of_layers_computed_again() -> None:
+    """A step that computes layers again keeps less and computes a third more, by closed form too."""
+    step = {"accelerator_type": "v4-8", "batch": 4096, "embedding": 128, "layers": 4}
+    kept = planning.plan(**step)  # type: ignore[arg-type]  # of several types
+    again = planning.plan(**step, options=Options(remat=True))  # type: ignore[arg-type]
+    assert kept.hbm_bytes is not None
+    assert again.hbm_bytes is not None
+    assert again.hbm_bytes < 0.6 * kept.hbm_bytes
+    assert kept.prediction is not None
+    assert again.prediction is not None
+    assert again.prediction.flops / kept.prediction.flops == pytest.approx(4 / 3, rel=0.05)
+    assert "computed again" in again.title
 
 
 def test_sizes_that_do_not_divide_are_refused_first() -> None:
