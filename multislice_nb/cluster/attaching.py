@@ -18,12 +18,15 @@ from multislice_nb.config import state_home
 from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from multislice_nb.cloud import Cloud, NodeStatus, QueuedResource
 
 __all__ = ["aattach", "attach", "site_of"]
+
+CALLS = 32
+"""Slices that the Cloud TPU API is asked about at a time; its quota counts the calls of a minute."""
 
 
 def attach(
@@ -118,7 +121,13 @@ async def _guests(
     cloud: Cloud, nodes: Sequence[NodeStatus], workers_per_slice: int, path: str
 ) -> tuple[dict[int, str], dict[int, str]]:
     """What the workers publish of themselves, by rank: host keys, and names."""
-    found = await asyncio.gather(*(cloud.aguest_attributes(node.node_id, path) for node in nodes))
+    limit = asyncio.Semaphore(CALLS)
+
+    async def ask(node: NodeStatus) -> tuple[Mapping[str, str], ...]:
+        async with limit:
+            return await cloud.aguest_attributes(node.node_id, path)
+
+    found = await asyncio.gather(*map(ask, nodes))
     keys: dict[int, str] = {}
     names: dict[int, str] = {}
     for node, attributes in zip(nodes, found, strict=True):

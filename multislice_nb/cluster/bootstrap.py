@@ -6,6 +6,7 @@ A worker that has a fitting Python is left as it is. Otherwise an environment is
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import json
 import shlex
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from multislice_nb.cluster.inventory import Worker
-    from multislice_nb.cluster.ssh import Connections
+    from multislice_nb.cluster.ssh import Completed, Connections
 
 __all__ = ["HOME", "Footing", "prepare", "requirements"]
 
 HOME = ".multislice_nb"
 """Our folder in the home folder of every worker."""
+
+UPLOADS = 16
+"""Workers that our zip is sent to at a time, so that each gets its share of a slow uplink before the deadline."""
 
 _VENV = f"{HOME}/venv"
 _PROBE = """
@@ -126,8 +130,13 @@ async def _ship(connections: Connections, ranks: Sequence[int], library: str) ->
         f"set -e; cd; umask 077; mkdir -p {HOME}/lib; find {HOME}/lib -name '*.zip' -mtime +30 -delete; "
         f"cat > {shlex.quote(library)}.$$; mv {shlex.quote(library)}.$$ {shlex.quote(library)}"
     )
-    done = await connections.run_all(dict.fromkeys(ranks, command), stdin=payload().content)
-    for end in done.values():
+    limit = asyncio.Semaphore(UPLOADS)
+
+    async def store(rank: int) -> Completed:
+        async with limit:
+            return await connections.run(rank, command, stdin=payload().content)
+
+    for end in await asyncio.gather(*map(store, ranks)):
         if end.exit_status != 0:
             raise errors.StartError(
                 f"{end.worker} could not store {library}: {end.stderr.strip()[-500:]}",

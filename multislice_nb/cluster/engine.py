@@ -8,14 +8,21 @@ imports nothing but the standard library and ipyparallel.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import json
+import multiprocessing
 import os
 import secrets
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from multislice_nb import _descriptors
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 __all__ = ["main"]
 
@@ -24,6 +31,15 @@ STALE = ("MEGASCALE_", "JAX_COORDINATOR", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 CONNECTION_DEADLINE = 120.0
 """Seconds that an engine waits for its controller before it ends by itself."""
+
+FILES = 65536
+"""Files that a process may open if the system lets it: gloo alone takes one for every other worker."""
+
+SILENCE = 30.0
+"""Seconds without a heartbeat after which an engine counts as lost; the end of its process is told at once."""
+
+ORPHANED = 150.0
+"""Seconds without its controller after which an engine ends by itself."""
 
 STOPPED_DEADLINE = 2.0
 """Seconds that a stopped engine has to go on before it is ended: its peers would wait in a collective for ever."""
@@ -37,20 +53,38 @@ def main(argv: list[str]) -> None:
         os.setsid()
     (folder / f"{role}.pid").write_text(str(os.getpid()))
     (folder / f"{role}.end").unlink(missing_ok=True)
-    child = os.fork()
-    if child:
-        _see_it_end(folder, role, child)
-        return
     for name in [name for name in os.environ if name.startswith(STALE)]:
         del os.environ[name]
     os.environ.update(_kept_variables())
     os.environ.update(spec["environment"])
     os.environ["IPYTHONDIR"] = str(folder / "ipython")
     os.environ["MULTISLICE_NB_FOLDER"] = str(folder)
+    _descriptors.allow(FILES)
     if role == "controller":
-        _run_controller(folder, spec)
-    else:
-        _run_engine(folder)
+        child = os.fork()
+        if not child:
+            _run_controller(folder, spec)
+            return
+        _ignore_signals()
+        _see_it_end(folder, role, child)
+        return
+    from multislice_nb.cluster import nanny  # before the fork, for both
+
+    ours, theirs = multiprocessing.Pipe()
+    child = os.fork()
+    if not child:
+        ours.close()
+        _run_engine(folder, spec, theirs)
+        return
+    theirs.close()
+    _ignore_signals()
+    nanny.watch(ours, functools.partial(_see_it_end, folder, role, child))
+
+
+def _ignore_signals() -> None:
+    """Leave to the child what is meant for it: the parent ends when that does."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _kept_variables() -> dict[str, str]:
@@ -77,26 +111,35 @@ def _run_controller(folder: Path, spec: dict[str, Any]) -> None:
             "--IPController.client_ip=127.0.0.1",  # the notebook comes through SSH, nobody else comes at all
             f"--IPController.location={spec['address']}",
             f"--HeartMonitor.period={spec['heartbeat_milliseconds']}",
+            f"--HeartMonitor.max_heartmonitor_misses={_beats(SILENCE, spec['heartbeat_milliseconds'])}",
             "--log-level=ERROR",
         ],
         config=config,
     )
 
 
-def _run_engine(folder: Path) -> None:
+def _beats(seconds: float, period: int) -> int:
+    """How often a period of so many milliseconds fits into that time."""
+    return max(1, int(seconds * 1000 / period))
+
+
+def _run_engine(folder: Path, spec: dict[str, Any], nanny_line: Connection) -> None:
     # Appended to, so that who has read it can empty it.
     stacks = (folder / "stacks.txt").open("a")
     faulthandler.enable(stacks)
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
     # The slow imports happen while the controller still starts.
     import jax  # noqa: F401
-    from ipyparallel.engine.app import IPEngine
 
+    from multislice_nb.cluster.nanny import Engine
+
+    Engine.nanny_line = nanny_line
     os.environ["IPP_CONNECTION_INFO"] = _connection(folder / "connection.json")
-    IPEngine.launch_instance(
+    Engine.launch_instance(
         [
             f"--profile-dir={_profile(folder, 'engine-profile')}",
             "--IPEngine.timeout=60",
+            f"--IPEngine.max_heartbeat_misses={_beats(ORPHANED, spec['heartbeat_milliseconds'] + 500)}",
             "--IPEngine.out_stream_factory=multislice_nb.cluster.streams.PythonStream",
             "--IPKernelApp.extensions=multislice_nb.cluster.agent",
             "--log-level=ERROR",
@@ -123,8 +166,6 @@ def _connection(path: Path) -> str:
 
 def _see_it_end(folder: Path, role: str, child: int) -> None:
     """Wait for the process that does the work, and note how it ended, which nobody could tell afterwards."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # meant for the child; this process ends when that does
     stopped, when = "", 0.0
     while True:
         _, status = os.waitpid(child, os.WUNTRACED)

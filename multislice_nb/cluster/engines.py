@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from multislice_nb import errors
 from multislice_nb.cluster.bootstrap import HOME, Footing
 from multislice_nb.cluster.inventory import ranks_text
+from multislice_nb.cluster.scale import heartbeat_milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,10 +77,12 @@ class Engines:
         Returns:
             The gang if it is whole, and whether any process of ours lives at all.
         """
+        folder = shlex.quote(self.folder)
+        # Most often there is nothing, and to know that takes no Python.
+        nothing = f"cd; [ -e {folder}/engine.pid ] || [ -e {folder}/controller.pid ] || exit 0; "
         done = await self._connections.run_all(
             {
-                worker.rank: f"{shlex.quote(self._footing[worker.rank].python)} - "
-                f"{shlex.quote(self.folder)} {_MODULE}"
+                worker.rank: f"{nothing}exec {shlex.quote(self._footing[worker.rank].python)} - {folder} {_MODULE}"
                 for worker in self._workers
             },
             stdin=_FIND.encode(),
@@ -103,8 +106,11 @@ class Engines:
             "store a file",
         )
 
-    async def start_controller(self) -> dict[str, dict[str, Any]]:
+    async def start_controller(self, *, deadline: float = 60) -> dict[str, dict[str, Any]]:
         """Start the controller on worker 0.
+
+        Args:
+            deadline: Seconds that it may take; on the emulator all engines start on the same cores meanwhile.
 
         Returns:
             Connection info: `client` for the notebook, `engine` for the engines. Both are secrets.
@@ -112,16 +118,18 @@ class Engines:
         Raises:
             errors.StartError: It did not come up; holds the end of its log.
         """
-        spec = {"address": self._workers[0].address, "heartbeat_milliseconds": 3000, "environment": {}}
+        spec = self._spec({}) | {"address": self._workers[0].address}
         command = (
             f"{self._enter('controller')} rm -rf profile/security; {self._launch(0, 'controller')}\n"
-            "pid=$!; for i in $(seq 300); do\n"
+            f"pid=$!; for i in $(seq {int(deadline * 10)}); do\n"
             "  [ -s profile/security/ipcontroller-client.json ] && [ -s profile/security/ipcontroller-engine.json ] && break\n"
             "  kill -0 $pid 2>/dev/null || break; sleep 0.1\n"
             "done\n"
             "cd profile/security && cat ipcontroller-client.json && echo && echo , && cat ipcontroller-engine.json"
         )
-        done = await self._connections.run(0, command, stdin=json.dumps(spec).encode(), deadline=60)
+        done = await self._connections.run(
+            0, command, stdin=json.dumps(spec).encode(), deadline=deadline + 10
+        )
         try:
             client, engine = json.loads(f"[{done.stdout}]")
         except ValueError as error:
@@ -139,13 +147,20 @@ class Engines:
         """
         done = {}
         for worker in self._workers:
-            spec = {"gang": gang, "environment": dict(environments[worker.rank])}
+            spec = self._spec(environments[worker.rank]) | {"gang": gang}
             done[worker.rank] = self._connections.run(
                 worker.rank,
                 f"{self._enter('engine')} rm -f connection.json; {self._launch(worker.rank, 'engine')}",
                 stdin=json.dumps(spec).encode(),
             )
         await self._all(done, "start an engine")
+
+    def _spec(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """What both roles are told."""
+        return {
+            "heartbeat_milliseconds": heartbeat_milliseconds(len(self._workers)),
+            "environment": dict(environment),
+        }
 
     async def connect_engines(self, connection: Mapping[str, Any]) -> None:
         """Hand the controller's connection info to every engine."""
@@ -200,7 +215,7 @@ class Engines:
         command = (
             f"cd; cd {folder} 2>/dev/null || exit 0; i=0\n"
             "while [ ! -s engine.end ] && [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done\n"
-            f'cat engine.end 2>/dev/null || echo "$(date +%s) its end was not seen"; grep -v -e KernelNanny -e "^.Gloo. Rank" engine.log | tail -n {lines}'
+            f'cat engine.end 2>/dev/null || echo "$(date +%s) its end was not seen"; grep -v "^.Gloo. Rank" engine.log | tail -n {lines}'
         )
         done = await self._connections.run_all(dict.fromkeys(ranks, command), deadline=20)
         return {rank: end.stdout.strip() for rank, end in done.items()}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
+import heapq
 import re
 from typing import TYPE_CHECKING
 
 from multislice_nb.cluster.inventory import ranks_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["Terminal", "fold", "interleave"]
 
@@ -27,36 +28,53 @@ def interleave(texts: Mapping[int, str], *, total: int) -> list[tuple[str, str]]
         Pairs of who, as in `all 16` or `ranks 0-3, 7`, and the block of consecutive lines that they share.
     """
     lines = {rank: texts[rank].splitlines() for rank in sorted(texts) if texts[rank]}
-    position = dict.fromkeys(lines, 0)
-    ahead = {rank: collections.Counter(own) for rank, own in lines.items()}
+    waiting = _Waiting(lines)
     blocks: list[tuple[tuple[int, ...], list[str]]] = []
-    while position:
-        heads: dict[str, list[int]] = {}
-        for rank, index in position.items():
-            heads.setdefault(lines[rank][index], []).append(rank)
-        line, ranks = _next_line(heads, ahead, position)
-        for rank in ranks:
-            ahead[rank][line] -= 1
-            position[rank] += 1
-            if position[rank] == len(lines[rank]):
-                del position[rank]
-        if blocks and blocks[-1][0] == tuple(ranks):
+    while waiting:
+        ranks, line = waiting.take()
+        if blocks and blocks[-1][0] == ranks:
             blocks[-1][1].append(line)
         else:
-            blocks.append((tuple(ranks), [line]))
+            blocks.append((ranks, [line]))
     return [(ranks_text(ranks, total=total), "\n".join(block)) for ranks, block in blocks]
 
 
-def _next_line(
-    heads: Mapping[str, list[int]],
-    ahead: Mapping[int, collections.Counter[str]],
-    position: Mapping[int, int],
-) -> tuple[str, list[int]]:
-    """The head that nobody else has still to come; failing that, the one that most workers stand at."""
-    for line, ranks in heads.items():
-        if not any(ahead[rank][line] > 0 for rank in position if rank not in ranks):
-            return line, ranks
-    return max(heads.items(), key=lambda head: len(head[1]))
+class _Waiting:
+    """The line that each worker stands at. A step costs no more than the workers that it moves on."""
+
+    def __init__(self, lines: Mapping[int, list[str]]) -> None:
+        self._lines = lines
+        self._position = dict.fromkeys(lines, 0)
+        self._ahead = {rank: collections.Counter(own) for rank, own in lines.items()}
+        self._owners = collections.Counter(line for ahead in self._ahead.values() for line in ahead)
+        self._heads: dict[str, list[int]] = {}
+        self._ready: list[tuple[int, str]] = []  # by first rank: lines at which all stand that have them
+        self._arrive(lines)
+
+    def __bool__(self) -> bool:
+        return bool(self._heads)
+
+    def _arrive(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            if self._position[rank] < len(self._lines[rank]):
+                line = self._lines[rank][self._position[rank]]
+                self._heads.setdefault(line, []).append(rank)
+                if len(self._heads[line]) == self._owners[line]:
+                    heapq.heappush(self._ready, (min(self._heads[line]), line))
+
+    def take(self) -> tuple[tuple[int, ...], str]:
+        """A line that nobody else has still to come; failing that, the one that most workers stand at."""
+        if self._ready:
+            _, line = heapq.heappop(self._ready)
+        else:
+            line = max(self._heads, key=lambda head: (len(self._heads[head]), -min(self._heads[head])))
+        ranks = tuple(sorted(self._heads.pop(line)))
+        for rank in ranks:
+            self._ahead[rank][line] -= 1
+            self._owners[line] -= not self._ahead[rank][line]
+            self._position[rank] += 1
+        self._arrive(ranks)
+        return ranks, line
 
 
 def fold(texts: Mapping[int, str], *, total: int) -> list[tuple[str, str]]:

@@ -158,8 +158,9 @@ class Formation:
             self._report("starting engines")
             _, connection = await asyncio.gather(
                 self.engines.start_engines(gang, {rank: self.site.environment(rank, gang) for rank in ranks}),
-                self.engines.start_controller(),
+                self.engines.start_controller(deadline=deadline),
             )
+            self._report(f"waiting for {len(ranks)} engines")
             await self.engines.connect_engines(connection["engine"])
             await self._connect(connection["client"])
             await self.require_link().find_ranks(

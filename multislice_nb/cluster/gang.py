@@ -8,6 +8,8 @@ their stacks, and freed by killing them where that was asked for. Nothing waits 
 from __future__ import annotations
 
 import asyncio
+import collections
+import contextlib
 import math
 import time
 from dataclasses import dataclass, field
@@ -15,12 +17,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.cluster.fold import Terminal
-from multislice_nb.cluster.link import Lost, Pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from multislice_nb.cluster.link import Link
+    from multislice_nb.cluster.link import Link, Pending
 
 __all__ = ["Gang", "GangSettings", "Record", "State"]
 
@@ -106,6 +107,8 @@ class Gang:
         self._observe = observe
         self._pending: dict[int, Pending] = {}
         self._tasks: dict[asyncio.Task[Any], int] = {}
+        self._ended: collections.deque[asyncio.Task[Any]] = collections.deque()
+        self._news = asyncio.Event()
         self.records = {rank: Record(rank) for rank in requests}
         self.timed_out = False
         self.abandoned = False
@@ -146,14 +149,22 @@ class Gang:
                 pending.forget()
 
     def _submit(self) -> None:
+        alike: dict[int, list[int]] = {}
         for rank, request in self._requests.items():
-            try:
-                pending = self._link.submit(rank, *request)
-            except Lost as error:
-                self._end(rank, State.LOST, reason=str(error))
+            alike.setdefault(id(request), []).append(rank)
+        for ranks in alike.values():
+            self._pending |= self._link.submit(ranks, *self._requests[ranks[0]])
+        for rank in self._requests:
+            if rank not in self._pending:
+                self._end(rank, State.LOST, reason=f"the engine of rank {rank} is not registered")
                 continue
-            self._pending[rank] = pending
-            self._tasks[asyncio.create_task(pending.reply())] = rank
+            task = asyncio.create_task(self._pending[rank].reply())
+            self._tasks[task] = rank
+            task.add_done_callback(self._note)
+
+    def _note(self, task: asyncio.Task[Any]) -> None:
+        self._ended.append(task)
+        self._news.set()
 
     async def _until_settled(self) -> None:
         """Wait for all; after the first failure, or at the deadline, only as long as the settings say."""
@@ -172,16 +183,18 @@ class Gang:
     def _has(self, state: State) -> bool:
         return any(record.state is state for record in self.records.values())
 
-    async def _tick(self) -> None:
-        """Take what ended and what was printed since the last tick."""
-        waiting = {task for task, rank in self._tasks.items() if self.records[rank].state is State.RUNNING}
-        if waiting:
-            await asyncio.wait(waiting, timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
-        for task in [task for task in waiting if task.done()]:
-            await self._settle(self._tasks[task], task)
+    async def _tick(self, *, interrupted: bool = False) -> None:
+        """Take what ended and what was printed since the last tick, waiting for it a little."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TICK):
+                await self._news.wait()
+        self._news.clear()
+        while self._ended:
+            task = self._ended.popleft()
+            await self._settle(self._tasks[task], task, interrupted=interrupted)
         self._drain()
 
-    async def _settle(self, rank: int, task: asyncio.Task[Any], *, interrupted: bool = False) -> None:
+    async def _settle(self, rank: int, task: asyncio.Task[Any], *, interrupted: bool) -> None:
         error = task.exception()
         if error is not None:
             self._end(rank, State.LOST, reason=f"its process ended while it ran this ({error})")
@@ -226,9 +239,4 @@ class Gang:
     async def _wait_for_interrupted(self, grace: float) -> None:
         limit = time.monotonic() + grace
         while self.running and time.monotonic() < limit:
-            waiting = {task: rank for task, rank in self._tasks.items() if rank in self.running}
-            await asyncio.wait(waiting, timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
-            for task, rank in waiting.items():
-                if task.done():
-                    await self._settle(rank, task, interrupted=True)
-            self._drain()
+            await self._tick(interrupted=True)

@@ -67,12 +67,11 @@ def _refused(error: Any) -> dict[str, Any]:
 class Pending:
     """One request on one worker: its reply, and its output so far."""
 
-    def __init__(self, client: _Client, rank: int, result: Any) -> None:
-        self.rank = rank
+    def __init__(self, client: _Client, message: Any) -> None:
         self._client = client
-        self._message = result._children[0]  # noqa: SLF001 - the public result hides whether it was the engine that died
-        self._id: str = result.msg_ids[0]
-        self._output_done = self._message.output
+        self._message = message
+        self._id: str = message.msg_id
+        self._output_done = message.output
 
     async def reply(self) -> Any:
         """What the function returned.
@@ -90,7 +89,8 @@ class Pending:
 
     async def output_complete(self, deadline: float) -> None:
         """Wait until the engine said that no more output comes, or for `deadline` seconds."""
-        await asyncio.wait({asyncio.wrap_future(self._output_done)}, timeout=deadline)
+        if not self._output_done.done():
+            await asyncio.wait({asyncio.wrap_future(self._output_done)}, timeout=deadline)
 
     @property
     def done(self) -> bool:
@@ -161,7 +161,7 @@ class Link:
         while len(known) < expected:
             fresh = [engine for engine in self.client.ids if engine not in asked]
             asked.update(fresh)
-            requests = [self._request(engine, -1, "describe") for engine in fresh]
+            requests = self._request(fresh, "describe") if fresh else []
             for engine, request in zip(fresh, requests, strict=True):
                 try:
                     async with asyncio.timeout(max(1.0, limit - time.monotonic())):
@@ -196,23 +196,30 @@ class Link:
         engines = {uuid: engine for engine, uuid in self.client._engines.items() if isinstance(engine, int)}  # noqa: SLF001 - as above
         self._engines = {rank: engines[uuid] for rank, uuid in identities.items() if uuid in engines}
 
-    def submit(self, rank: int, function: str, *args: Any) -> Pending:
-        """Ask one worker's agent to run one of its functions.
+    def submit(self, ranks: Sequence[int], function: str, *args: Any) -> dict[int, Pending]:
+        """Ask some workers' agents to run one of their functions.
 
-        Raises:
-            Lost: There is no engine of that rank any more.
+        The request is serialised once, whatever their number.
+
+        Returns:
+            What is pending, by rank, without the ranks that have no engine any more.
         """
-        if rank not in self.ranks:
-            raise Lost(f"the engine of rank {rank} is not registered")
-        return self._request(self._engines[rank], rank, function, *args)
+        alive = set(self.client.ids)
+        known = [rank for rank in ranks if self._engines.get(rank) in alive]
+        engines = [self._engines[rank] for rank in known]
+        return dict(zip(known, self._request(engines, function, *args), strict=True)) if engines else {}
 
-    def _request(self, engine: int, rank: int, function: str, *args: Any) -> Pending:
-        view = self.client.direct_view(targets=engine, block=False)
-        return Pending(self.client, rank, view.apply_async(Reference(f"{NAME}.{function}"), *args))
+    def _request(self, engines: Sequence[int], function: str, *args: Any) -> list[Pending]:
+        view = self.client.direct_view(targets=list(engines), block=False)
+        result = view.apply_async(Reference(f"{NAME}.{function}"), *args)
+        # The public result hides whether it was the engine that died.
+        messages = result._children  # noqa: SLF001
+        return [Pending(self.client, message) for message in messages]
 
     def signal(self, ranks: Sequence[int], name: str) -> None:
         """Have the nannies of some ranks signal their engine, as in `SIGINT`. Does not wait."""
-        engines = [self._engines[rank] for rank in ranks if rank in self.ranks]
+        alive = set(self.client.ids)
+        engines = [self._engines[rank] for rank in ranks if self._engines.get(rank) in alive]
         if engines:
             self.client.send_signal(name, targets=engines, block=False)
 

@@ -12,7 +12,6 @@ from multislice_nb import errors
 from multislice_nb.cluster.formation import START_DEADLINE, Formation
 from multislice_nb.cluster.gang import TICK, Gang, GangSettings, State
 from multislice_nb.cluster.inventory import ranks_text
-from multislice_nb.cluster.link import Lost
 from multislice_nb.cluster.progress import CellProgress
 from multislice_nb.cluster.report import RESTART, result_of, with_endings, with_stacks
 
@@ -52,7 +51,8 @@ class Operator:
         async with contextlib.aclosing(self._operate(requests, name, timeout)) as items:
             async for item in items:
                 if not isinstance(item, CellProgress):
-                    self._acknowledge(cell_id, ranks)
+                    # Once the result is out: who waits for that does not wait for this.
+                    asyncio.get_running_loop().call_soon(self._acknowledge, cell_id, ranks)
                 yield item
 
     async def call(
@@ -159,10 +159,10 @@ class Operator:
     def _acknowledge(self, cell_id: str, ranks: Iterable[int]) -> None:
         """Tell the workers that their reply came, so that it is not offered again. Does not wait."""
         link = self._formation.link
-        for rank in ranks:
-            if link is not None and rank not in self._stuck:
-                with contextlib.suppress(Lost):  # it has no record to keep any more
-                    link.submit(rank, "acknowledge", cell_id).forget()
+        if link is not None:
+            free = [rank for rank in ranks if rank not in self._stuck]
+            for pending in link.submit(free, "acknowledge", cell_id).values():
+                pending.forget()
 
     def _require_free(self, ranks: Iterable[int]) -> None:
         """Refuse to start what could not run.

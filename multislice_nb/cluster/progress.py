@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["CellProgress"]
 
 LINES = 20
-"""Lines that are shown of each group of workers while a cell runs; all of them are in the result and on disk."""
+"""Lines that are shown of each worker while a cell runs, at the most; all are in the result and on disk."""
+
+SCREEN = 320
+"""Lines that are shown of all workers together, so that a screen update stays small whatever their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +40,16 @@ class CellProgress:
     @classmethod
     def of(cls, records: Mapping[int, Record], total: int) -> CellProgress:
         """Take a look at what is known by rank, of a cluster with `total` workers."""
+        lines = max(1, min(LINES, SCREEN // max(1, len(records))))
         texts = {
-            rank: (record.stdout.tail(LINES) + record.stderr.tail(LINES)).rstrip("\n")
+            rank: (record.stdout.tail(lines) + record.stderr.tail(lines)).rstrip("\n")
             for rank, record in records.items()
         }
         running = tuple(rank for rank, record in records.items() if record.state is State.RUNNING)
-        rows = tuple((who, text) for who, text in interleave(texts, total=total) if text)
-        return cls(running, rows, total)
+        rows = [(who, text) for who, text in interleave(texts, total=total) if text]
+        if len(rows) > SCREEN:
+            rows[SCREEN:] = [("others", f"… {len(rows) - SCREEN:,} more, in the result and on disk")]
+        return cls(running, tuple(rows), total)
 
     def __str__(self) -> str:
         parts = [f"── {who}\n{text}" for who, text in self.rows]

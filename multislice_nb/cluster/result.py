@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["CellResult", "RemoteError", "RemoteValue", "WorkerResult", "unpack"]
 
 LINES = 500
-"""Printed lines of each worker that a result shows; it holds all of them."""
+"""Printed lines of each worker that a result shows, at the most; it holds all of them."""
+
+PAGE = 8000
+"""Printed lines of all workers together that a result shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,8 @@ class CellResult:
 
     def _rows(self) -> list[tuple[str, str]]:
         """Pairs of who and what: printed lines merged, then whole values folded, then errors."""
-        printed = interleave({w.worker.rank: _printed(w) for w in self.workers}, total=self.total)
+        lines = max(1, min(LINES, PAGE // max(1, len(self.workers))))
+        printed = interleave({w.worker.rank: _printed(w, lines) for w in self.workers}, total=self.total)
         values = {w.worker.rank: w.value_text for w in self.workers if w.value_text is not None}
         failed = {w.worker.rank: f"{w.error.ename}: {w.error.evalue}" for w in self.workers if w.error}
         rows = printed + fold(values, total=self.total) + fold(failed, total=self.total)
@@ -170,15 +174,13 @@ class CellResult:
         return f"<table aria-label='Output by worker'>{body}</table>" if body else ""
 
 
-def _printed(result: WorkerResult) -> str:
+def _printed(result: WorkerResult, most: int) -> str:
     """What a worker printed, cut to what a screen takes."""
     lines = (result.stdout + result.stderr).splitlines()
-    hidden = len(lines) - LINES
+    hidden = len(lines) - most
     if hidden <= 0:
         return "\n".join(lines)
-    return "\n".join(
-        [f"… {hidden:,} lines above: see .stdout, .stderr and the worker's log", *lines[-LINES:]]
-    )
+    return "\n".join([f"… {hidden:,} lines above: see .stdout, .stderr and the worker's log", *lines[-most:]])
 
 
 def unpack(packed: Mapping[str, Any] | None) -> Any:

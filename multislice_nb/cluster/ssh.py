@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb import errors
 from multislice_nb.cluster.inventory import Worker, ranks_text
+from multislice_nb.cluster.scale import require_descriptors
 from multislice_nb.cluster.ways import Way
 
 if TYPE_CHECKING:
@@ -83,8 +84,10 @@ class Connections:
             grant: Has the workers know our key, and may name another user; awaited once if they refuse it.
 
         Raises:
-            errors.ConnectError: Names the workers that did not answer, and why the first did not.
+            errors.ConnectError: Names the workers that did not answer, and why the first did not; or this
+                process may not open as many files.
         """
+        require_descriptors(len(workers), proxied=self._way.proxied)
         self._workers = {worker.rank: worker for worker in workers}
         keys = await asyncio.to_thread(self._write_known_hosts, workers, host_keys)
         try:
@@ -121,8 +124,9 @@ class Connections:
 
         async def connect(worker: Worker) -> asyncssh.SSHClientConnection:
             async with limit:
-                known = str(self.known_hosts) if worker.rank in keys else None
-                return await self._way.connect(worker, known)
+                # Its own line and not the file, which would be read whole for every worker.
+                key = keys.get(worker.rank)
+                return await self._way.connect(worker, known_hosts_line(worker, key) if key else None)
 
         tasks = {worker.rank: asyncio.create_task(connect(worker)) for worker in workers}
         try:

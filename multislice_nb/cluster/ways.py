@@ -88,6 +88,11 @@ class Way:
         self._proxies = proxies
         self._jump: asyncssh.SSHClientConnection | None = None
 
+    @property
+    def proxied(self) -> bool:
+        """Whether a command of its own leads to each worker."""
+        return bool(self._proxies)
+
     def log_in_as(self, user: str | None) -> None:
         """Log in to the workers as another user from now on; None for no other."""
         if user is not None:
@@ -134,11 +139,11 @@ class Way:
 
         Args:
             worker: To which one.
-            known_hosts: A known-hosts file; None to take any key, for who wants to see it first.
+            known_hosts: Lines of a known-hosts file; None to take any key, for who wants to see it first.
         """
         import asyncssh
 
-        options = self._login() | {"known_hosts": known_hosts}
+        options = self._login() | {"known_hosts": known_hosts.encode() if known_hosts is not None else None}
         if self._jump is not None:
             options["tunnel"] = self._jump
         elif worker.rank in self._proxies:

@@ -6,7 +6,6 @@ import asyncio
 import getpass
 import logging
 import os
-import resource
 import secrets
 import shutil
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from multislice_nb import _descriptors
 from multislice_nb.emulator import client_environment, grpc_face, network, reaper, tls
 from multislice_nb.emulator.address import EmulatorAddress, address_file, private_folder, write_private
 from multislice_nb.emulator.admin import Admin
@@ -40,13 +40,6 @@ def _number(name: str, default: float) -> float:
     except ValueError:
         log.warning("%s=%r is not a number; %s is used", name, text, default)
         return default
-
-
-def _raise_descriptor_limit() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _make_key(home: Path) -> Path:
@@ -148,7 +141,7 @@ def main(home: Path, emulator_id: str, scratch: Path) -> None:
     logging.getLogger("asyncssh").setLevel(logging.WARNING)
     os.umask(0o077)
     reaper.end_with_parent()
-    _raise_descriptor_limit()
+    _descriptors.allow(_DESCRIPTORS)
     asyncio.run(_run(home, emulator_id, scratch))
 
 
