@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from multislice_nb.experiments.catalogue import Notebook, notebook, notebooks
     from multislice_nb.experiments.comparison import Comparison, compare
     from multislice_nb.experiments.configuration import Configuration
+    from multislice_nb.experiments.execution import NotebookProgress
     from multislice_nb.experiments.gridfile import read_request
     from multislice_nb.experiments.local import LocalCluster
     from multislice_nb.experiments.progress import SweepProgress
@@ -34,6 +35,7 @@ __all__ = [
     "Configuration",
     "LocalCluster",
     "Notebook",
+    "NotebookProgress",
     "NotebookRun",
     "Options",
     "Results",
@@ -61,6 +63,7 @@ _HOMES = {
     "LocalCluster": "local",
     "MLP": "workload",
     "Notebook": "catalogue",
+    "NotebookProgress": "execution",
     "NotebookRun": "runner",
     "Options": "training",
     "Results": "results",

@@ -86,6 +86,11 @@ def notebook(name: str | Path) -> Notebook:
     return _read(folder() / f"{found[0]}.ipynb")
 
 
+def headings(markdown: str) -> list[str]:
+    """The headings of a cell, without their marks."""
+    return re.findall(r"(?m)^#{1,6} +(.+?) *$", markdown)
+
+
 @functools.cache
 def folder() -> Path:
     """Where the notebooks are: inside the package when installed, beside it in a checkout.
@@ -111,15 +116,11 @@ def _read(path: Path) -> Notebook:
         raise InvalidRequestError(
             f"{path} cannot be run as a notebook: {error}", fix="Save it with a Python kernel chosen."
         ) from error
-    headings = (
-        line.lstrip("# ").strip()
-        for cell in content.cells
-        if cell.cell_type == "markdown"
-        for line in cell.source.splitlines()
-        if line.startswith("#")
+    titles = (
+        title for cell in content.cells if cell.cell_type == "markdown" for title in headings(cell.source)
     )
     defaults = {name: str(one["default"]) for name, one in inferred.items()}
-    return Notebook(path=path, title=next(headings, path.stem), parameters=defaults)
+    return Notebook(path=path, title=next(titles, path.stem), parameters=defaults)
 
 
 def _near(word: str, known: Any) -> str:

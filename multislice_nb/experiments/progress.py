@@ -1,13 +1,13 @@
-"""How far a sweep is, and how that is shown: one line, updated in place where that is possible.
+"""How far a sweep or a notebook is, and how that is shown: one line, updated in place where that is possible.
 
-Nothing here has a thread: a line changes when the sweep has something to say, in the caller's own thread.
+Nothing here has a thread: a line changes when there is something to say, in the caller's own thread.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +37,11 @@ class SweepProgress:
     last: Row | None
     seconds_left: float | None
     results: Results
+
+    @property
+    def milestone(self) -> str | None:
+        """A line for each configuration that is done."""
+        return None if self.last is None else f"{self.done}/{self.total} {describe(self.last)}"
 
     def __str__(self) -> str:
         parts = [f"{self.total} configurations · {self.done} done"]
@@ -91,7 +96,15 @@ def seconds_left(spent: Sequence[tuple[float, float]], ahead: Sequence[float]) -
     return float(sum(constant + slope * work for work in ahead))
 
 
-def shower() -> Callable[[SweepProgress], None]:
+class Progress(Protocol):
+    """How far something is: `str` tells it in a line."""
+
+    @property
+    def milestone(self) -> str | None:
+        """What a log says of it, once; None for nothing yet."""
+
+
+def shower() -> Callable[[Progress], None]:
     """A callback that shows progress where it runs: a line in a notebook, lines elsewhere."""
     handle = _display_line()
     return _printer() if handle is None else _updater(handle)
@@ -112,22 +125,26 @@ def _display_line() -> Callable[[str], None] | None:
     return lambda text: handle.update({"text/plain": text}, raw=True)
 
 
-def _updater(write: Callable[[str], None]) -> Callable[[SweepProgress], None]:
-    shown_at = float("-inf")
+def _updater(write: Callable[[str], None]) -> Callable[[Progress], None]:
+    shown_at, said = float("-inf"), None
 
-    def show(progress: SweepProgress) -> None:
-        nonlocal shown_at
+    def show(progress: Progress) -> None:
+        nonlocal shown_at, said
         now = time.monotonic()
-        if now - shown_at >= _INTERVAL or progress.done == progress.total:
-            shown_at = now
+        if now - shown_at >= _INTERVAL or progress.milestone != said:
+            shown_at, said = now, progress.milestone
             write(str(progress))
 
     return show
 
 
-def _printer() -> Callable[[SweepProgress], None]:
-    def show(progress: SweepProgress) -> None:
-        if progress.last is not None:
-            print(f"{progress.done}/{progress.total} {describe(progress.last)}", flush=True)
+def _printer() -> Callable[[Progress], None]:
+    said = None
+
+    def show(progress: Progress) -> None:
+        nonlocal said
+        if progress.milestone is not None and progress.milestone != said:
+            said = progress.milestone
+            print(said, flush=True)
 
     return show

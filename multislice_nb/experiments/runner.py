@@ -12,20 +12,23 @@ import hashlib
 import itertools
 import json
 import time
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb import _portal
 from multislice_nb.errors import ExperimentError, InvalidRequestError
 from multislice_nb.experiments import jsonlines
 from multislice_nb.experiments.catalogue import Notebook, notebook
+from multislice_nb.experiments.execution import Execution, NotebookProgress
+from multislice_nb.experiments.progress import shower
 from multislice_nb.experiments.records import recorded
 from multislice_nb.experiments.rows import commit, version
 from multislice_nb.experiments.runs import INDEX, Runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-_KERNEL = "python3"
+    from collections.abc import Callable, Iterable, Mapping
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def run(
     parameters: Mapping[str, Any] | None = None,
     *,
     folder: Path | str = "runs",
-    progress: bool = True,
+    progress: Callable[[NotebookProgress], None] | bool = True,
     check: bool = True,
     **more: Any,
 ) -> NotebookRun:
@@ -72,7 +75,7 @@ def run(
         parameters: Values for the notebook's parameters. One named `output` that it has and that is not given is
             the run's own folder.
         folder: Where this run's own folder and the index of all runs go.
-        progress: Whether to show a bar.
+        progress: Called in this thread with how far it is. True for a line that is updated in place.
         check: Whether a failure raises.
         more: Parameters by name.
 
@@ -83,7 +86,7 @@ def run(
     source = notebook(name)
     given = {**(parameters or {}), **more}
     source.check(given)
-    done = _executed(source, Path(folder), given, progress=progress)
+    done = _executed(source, Path(folder), given, _shower(progress))
     if check and done.status != "ok":
         raise ExperimentError(
             f"{done.name} failed: {done.error}",
@@ -98,7 +101,7 @@ def run_matrix(
     matrix: Mapping[str, Iterable[Any]],
     *,
     folder: Path | str = "runs",
-    progress: bool = True,
+    progress: Callable[[NotebookProgress], None] | bool = True,
 ) -> Runs:
     """Run an experiment notebook for every combination of parameters, one after the other.
 
@@ -109,7 +112,7 @@ def run_matrix(
         name: As for `run`.
         matrix: For each parameter, its values.
         folder: As for `run`.
-        progress: Whether to show bars.
+        progress: As for `run`.
 
     Returns:
         The index of all runs in `folder`.
@@ -125,10 +128,13 @@ def run_matrix(
         raise InvalidRequestError(f"{empty[0]} has no values.", fix="Give at least one for each parameter.")
     place = Path(folder)
     finished = Runs.load(place).finished() if (place / INDEX).exists() else frozenset()
-    for combination in itertools.product(*values.values()):
-        parameters = dict(zip(values, combination, strict=True))
-        if run_name(source, parameters) not in finished:
-            _executed(source, place, parameters, progress=progress)
+    every = [
+        dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values())
+    ]
+    ahead = [parameters for parameters in every if run_name(source, parameters) not in finished]
+    show = _shower(progress)
+    for number, parameters in enumerate(ahead, 1):
+        _executed(source, place, parameters, partial(_counted, show, number, len(ahead)))
     return Runs.load(place)
 
 
@@ -148,16 +154,25 @@ def run_name(source: Notebook, parameters: Mapping[str, Any]) -> str:
     return f"{source.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}" if parameters else source.name
 
 
-def _executed(source: Notebook, output: Path, parameters: dict[str, Any], *, progress: bool) -> NotebookRun:
+def _executed(
+    source: Notebook, output: Path, parameters: dict[str, Any], show: Callable[[NotebookProgress], None]
+) -> NotebookRun:
     """Execute a notebook and add a line to the index, whatever comes of it."""
     name = run_name(source, parameters)
     target = output / name / source.path.name
     target.parent.mkdir(parents=True, exist_ok=True)
     own = {"output": str(target.parent.resolve())} if "output" in source.parameters else {}
     begun, clock = dt.datetime.now(dt.UTC), time.monotonic()
+    execution = Execution(source, target, own | parameters)
     status, error = "interrupted", "Stopped by hand."
     try:
-        status, error = _papermill(source, target, own | parameters, progress=progress)
+        with closing(_portal.iterate(execution.progress)) as looks:
+            for look in looks:
+                show(look)
+        status, error = ("failed" if execution.error else "ok"), execution.error
+    except Exception as problem:
+        status, error = "failed", f"{type(problem).__name__}: {problem}"
+        raise
     finally:
         done = NotebookRun(
             name=source.name,
@@ -172,23 +187,14 @@ def _executed(source: Notebook, output: Path, parameters: dict[str, Any], *, pro
     return done
 
 
-def _papermill(
-    source: Notebook, target: Path, parameters: dict[str, Any], *, progress: bool
-) -> tuple[str, str]:
-    import papermill
+def _shower(progress: Callable[[NotebookProgress], None] | bool) -> Callable[[NotebookProgress], None]:
+    if callable(progress):
+        return progress
+    return shower() if progress else lambda _: None
 
-    try:
-        papermill.execute_notebook(
-            str(source.path.resolve()),
-            str(target.resolve()),
-            parameters=parameters,
-            kernel_name=_KERNEL,
-            progress_bar=progress,
-            cwd=str(target.parent.resolve()),
-        )
-    except papermill.PapermillExecutionError as failure:
-        return "failed", f"cell {failure.exec_count}: {failure.ename}: {failure.evalue}"
-    return "ok", ""
+
+def _counted(show: Callable[[NotebookProgress], None], run: int, runs: int, look: NotebookProgress) -> None:
+    show(dataclasses.replace(look, run=run, runs=runs))
 
 
 def _line(run: str, done: NotebookRun, begun: dt.datetime) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Jobs(tuple[JobStatus, ...]):
         return text_table(_HEADER, [status.row() for status in self]) if self else "No jobs."
 
     def _repr_html_(self) -> str:
-        return html_table(_HEADER, [status.row() for status in self])
+        return html_table(_HEADER, [status.row() for status in self]) if self else "<p>No jobs.</p>"
 
 
 def get(name: str, *, store: str | Path | Store | None = None, cloud: Cloud | None = None) -> Job:

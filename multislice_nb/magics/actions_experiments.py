@@ -13,7 +13,14 @@ from multislice_nb.magics.views import Experiments
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from multislice_nb.experiments import Comparison, NotebookRun, Results, Runs, SweepProgress
+    from multislice_nb.experiments import (
+        Comparison,
+        NotebookProgress,
+        NotebookRun,
+        Results,
+        Runs,
+        SweepProgress,
+    )
     from multislice_nb.plotting import Chart
     from multislice_nb.sharding import Plans
 
@@ -110,9 +117,15 @@ class ExperimentActions(Base):
         if name is None:
             return Experiments(experiments.notebooks())
         given = {key: literal(text) for key, text in (parameters or {}).items()}
-        watched = self._line().watched
+        line = self._line()
+
+        def progress(look: NotebookProgress) -> None:
+            line.show(str(look), step=look.milestone)
+
         if not matrix:
-            return experiments.run(name, given, folder=folder, progress=watched)
+            done = experiments.run(name, given, folder=folder, progress=progress)
+            line.end()
+            return done
         twice = sorted(set(given) & set(matrix))
         if twice:
             raise MagicError(
@@ -121,7 +134,9 @@ class ExperimentActions(Base):
         grid = {key: [value] for key, value in given.items()} | {
             key: literals(text) for key, text in matrix.items()
         }
-        return experiments.run_matrix(name, grid, folder=folder, progress=watched)
+        runs = experiments.run_matrix(name, grid, folder=folder, progress=progress)
+        line.end()
+        return runs
 
     def runs(self, folder: str = "runs") -> Runs:
         """`runs`."""

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import nbformat
+import psutil
 import pytest
 from nbformat import v4
 
@@ -14,6 +15,8 @@ from multislice_nb.experiments import Runs, notebook, notebooks, run, run_matrix
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from multislice_nb.experiments import NotebookProgress
 
 
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -73,6 +76,59 @@ def test_a_failure_names_cell_and_notebook(small: Path, tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match="cell 3: ZeroDivisionError") as caught:
         run(small, folder=tmp_path / "runs", progress=False, bottom=0)
     assert "99_dividing.ipynb" in caught.value.fix
+
+
+def notebook_of(folder: Path, *cells: str) -> Path:
+    """A notebook with these code cells, a heading above each."""
+    made = [
+        cell
+        for number, source in enumerate(cells, 1)
+        for cell in (v4.new_markdown_cell(f"## Part {number}"), v4.new_code_cell(source))
+    ]
+    path = folder / "98_parts.ipynb"
+    nbformat.write(v4.new_notebook(cells=made, metadata=KERNEL), path)
+    return path
+
+
+def test_progress_tells_run_cell_and_heading(small: Path, tmp_path: Path) -> None:
+    """Whoever watches learns which cell of which run is at work and under which heading, and no widget is made."""
+    looks: list[NotebookProgress] = []
+    run_matrix(small, {"bottom": [1, 2]}, folder=tmp_path / "runs", progress=looks.append)
+    last = looks[-1]
+    assert (last.cell, last.cells, last.heading, last.run, last.runs) == (4, 4, "Dividing", 2, 2)
+    assert str(last).startswith("run 2 of 2 · 99_dividing · cell 4 of 4 · Dividing · ")
+    assert {look.milestone for look in looks} == {
+        None,
+        "run 1 of 2 · 99_dividing · Dividing",
+        "run 2 of 2 · 99_dividing · Dividing",
+    }
+
+
+def test_a_kernel_that_dies_is_a_failure_of_its_cell(tmp_path: Path) -> None:
+    """A run whose kernel ends by itself is kept as failed, with the cell in which that was."""
+    path = notebook_of(tmp_path, "record = 1", "import os; os._exit(3)", "1")
+    done = run(path, folder=tmp_path / "runs", progress=False, check=False)
+    assert (done.status, done.error) == ("failed", "cell 2: its kernel died")
+    assert done.notebook.exists()
+
+
+def test_an_interrupted_run_ends_its_kernel_and_is_kept(tmp_path: Path) -> None:
+    """An interrupt ends the cell and the kernel, and leaves the notebook as far as it came and a line in the index."""
+    path = notebook_of(
+        tmp_path,
+        "import os; from multislice_nb.experiments import record; record(pid=os.getpid())",
+        "import time; time.sleep(600)",
+    )
+
+    def stop(look: NotebookProgress) -> None:
+        if look.cell == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(path, folder=tmp_path / "runs", progress=stop)
+    (row,) = Runs.load(tmp_path / "runs").rows
+    assert (row["status"], row["error"]) == ("interrupted", "Stopped by hand.")
+    assert not psutil.pid_exists(row["results"]["pid"])
 
 
 def test_unknown_parameters_and_notebooks_are_refused(small: Path, tmp_path: Path) -> None:
