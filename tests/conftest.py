@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,14 +13,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def pytest_configure() -> None:
+    """Let Ctrl-C mean what it means, also where pytest was put in the background: a shell has that ignore SIGINT."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
 def emulator_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A state folder of this session's own with a running emulator, stopped at the end."""
+    """A state folder of this session's own with a running emulator, which must be empty when it is stopped."""
     from multislice_nb.emulator import daemon
+    from multislice_nb.emulator.control import EmulatorControl
 
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MULTISLICE_NB_HOME", str(home))
         daemon.ensure_running(owner_pid=os.getpid())
         yield home
+        left = EmulatorControl(daemon.ensure_running()).status()["queuedResources"]
         daemon.stop()
+    assert not left, f"tests left queued resources behind: {left}"

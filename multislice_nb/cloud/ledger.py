@@ -209,7 +209,7 @@ class Ledger:
         """Every state it was seen in, oldest first."""
         query = (
             "SELECT state, initiator, at FROM changes WHERE realm = ? AND project = ? AND zone = ? "
-            "AND name = ? AND born = ? ORDER BY at, rowid"
+            "AND name = ? AND born = ? ORDER BY rowid"  # as they were seen; no clock has a say in it
         )
         key = [self.realm, status.project, status.zone, status.name, _born(status)]
         with self._lock, closing(self._database.execute(query, key)) as rows:
@@ -236,7 +236,9 @@ class Ledger:
                 past = self.timeline(status)
                 last = (born, past[-1].state, past[-1].at) if past else None
             if last is None or last[1] != status.state:
-                began = status.since if last is None and status.since else datetime.now(UTC)
+                now = datetime.now(UTC)
+                # The service's clock may be ahead of this one; nothing has begun in the future.
+                began = min(status.since or now, now) if last is None else now
                 self._note_change(*key, born, status.state, status.state_initiator, began)
                 last = (born, status.state, began)
             self._last[key] = last

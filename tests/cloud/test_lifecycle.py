@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from datetime import UTC, datetime
 
 import pytest
 
@@ -284,3 +285,16 @@ def test_nothing_is_left_when_python_exits(emulator_home):
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_service_whose_clock_is_ahead_does_not_turn_the_timeline_round():
+    """States stand in the order in which they were seen, none of them in the future."""
+    from multislice_nb.testing import emulator
+
+    with emulator(time_factor=1) as control:
+        control.advance(7 * 3600)
+        steps = connect(emulator=True).create("ahead", accelerator_type="v4-8").wait().timeline()
+    assert [step.state for step in steps] == ["WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"]
+    moments = [step.at for step in steps]
+    assert moments == sorted(moments)
+    assert moments[-1] <= datetime.now(UTC)

@@ -11,10 +11,20 @@ import pytest
 # pytest puts this folder on the path; for mypy it is one of the packages of tests.
 from labdriver import CHROMIUM, FLAGS, Notebook, jupyterlab  # type: ignore[import-not-found]
 
+from multislice_nb.testing import emulator
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.widgets.labdriver import Lab
+
+
+@pytest.fixture(scope="module")
+def emulator_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An emulator that nobody else uses: panels show all that there is."""
+    home = tmp_path_factory.mktemp("home")
+    with emulator(time_factor=1, home=home):
+        yield home
 
 
 @pytest.fixture(scope="session")
@@ -30,9 +40,9 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab(emulator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A JupyterLab whose kernels see this session's emulator."""
+    """A JupyterLab whose kernels see this module's emulator."""
     root = Path(__file__).parents[2]
     with jupyterlab(tmp_path_factory.mktemp("lab"), PYTHONPATH=str(root)) as started:
         yield started
