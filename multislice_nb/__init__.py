@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from multislice_nb import cloud, cluster, errors, experiments, jobs, plotting, sharding, tpu
+    from multislice_nb import cloud, cluster, errors, experiments, jobs, plotting, profiles, sharding, tpu
     from multislice_nb.cloud import connect
     from multislice_nb.cluster import attach
     from multislice_nb.experiments import sweep
@@ -44,6 +44,7 @@ __all__ = [
     "plan",
     "plot_intensity",
     "plotting",
+    "profiles",
     "recommend",
     "sharding",
     "sweep",
@@ -51,7 +52,7 @@ __all__ = [
     "unload_ipython_extension",
 ]
 
-_ROOMS = {"cloud", "cluster", "errors", "experiments", "jobs", "plotting", "sharding", "tpu"}
+_ROOMS = {"cloud", "cluster", "errors", "experiments", "jobs", "plotting", "profiles", "sharding", "tpu"}
 _HOMES = {
     "attach": "cluster",
     "connect": "cloud",

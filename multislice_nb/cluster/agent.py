@@ -21,7 +21,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.cluster import record
+from multislice_nb.cluster import record, tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,13 +56,14 @@ def _record_display(message: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def run_cell(code: str, name: str, cell_id: str) -> dict[str, Any]:
+def run_cell(code: str, name: str, cell_id: str, traced: bool = False) -> dict[str, Any]:
     """Run a notebook cell as IPython would, magics and displayed last expression included.
 
     Args:
         code: The cell's source.
         name: What tracebacks call the cell, as in `<cell 6>`.
         cell_id: Names its record on this worker, from which a notebook that was away can still read it.
+        traced: Whether a trace of jax.profiler is written into that record.
 
     Returns:
         `ok`, `started` and `finished` (seconds since the epoch on this worker), `value` (see `_pack`) and,
@@ -73,7 +74,13 @@ def run_cell(code: str, name: str, cell_id: str) -> dict[str, Any]:
     shell: Any = get_ipython()
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
 
+    tracing_now = False
+
     def body() -> Any:
+        nonlocal tracing_now
+        if traced:
+            tracing.start(record.folder_of(cell_id) / tracing.FOLDER)
+            tracing_now = True
         shell.user_ns[NAME] = sys.modules[__name__]
         with _quiet_tracebacks(shell), _cell_name(shell, name):
             outcome = shell.run_cell(code, store_history=False)
@@ -85,6 +92,8 @@ def run_cell(code: str, name: str, cell_id: str) -> dict[str, Any]:
     with _interrupts.deferred():
         record.begin(cell_id, name)
         reply = _attempt(body, name)
+        if tracing_now:
+            tracing.stop()  # an interrupt does not reach it, and a failed cell's trace is worth having
         record.end(cell_id, reply)
     return reply
 

@@ -20,12 +20,14 @@ from multislice_nb.cluster.handle import CellHandle
 from multislice_nb.cluster.inventory import Targets, ranks_text, select
 from multislice_nb.cluster.journal import Journal
 from multislice_nb.cluster.operator import Operator
+from multislice_nb.cluster.profiling import prepared
 from multislice_nb.cluster.progress import CellProgress
 from multislice_nb.cluster.reach import Reach
 from multislice_nb.config import state_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from pathlib import Path
 
     from multislice_nb.cloud import QueuedResource
     from multislice_nb.cluster.files import Files
@@ -148,6 +150,7 @@ class Cluster:
         timeout: float | None = None,
         check: bool = True,
         name: str | None = None,
+        profile: bool | str | Path = False,
         on_update: Callable[[CellProgress], None] | None = None,
     ) -> CellResult:
         """Run a cell on every worker, as one gang operation.
@@ -161,13 +164,15 @@ class Cluster:
             timeout: Seconds until the cell is stopped everywhere; None for no limit.
             check: Whether a failure on any worker raises.
             name: What tracebacks call the cell.
+            profile: Whether to trace it with jax.profiler on these workers, or the folder that gets the traces;
+                `profiles` if none is named. They are `result.profile`, also where the cell failed.
             on_update: Called in this thread with the output so far, at most five times a second.
 
         Returns:
             What the cell left on every worker.
 
         Raises:
-            errors.InvalidRequestError: The targets name nobody.
+            errors.InvalidRequestError: The targets name nobody, or the folder cannot be made.
             errors.WorkerError: It failed on a worker; shows the first failure in time.
             errors.WorkerLostError: A worker's process ended.
             errors.CellTimeoutError: It ran past `timeout`.
@@ -175,7 +180,7 @@ class Cluster:
             KeyboardInterrupt: It was interrupted here, and by then on every worker.
         """
         targets, title = self._targets(ranks, slices, workers), self._title(name)
-        items = iterate(self._operator.run_cell, code, title, targets, timeout)
+        items = iterate(self._operator.run_cell, code, title, targets, timeout, prepared(profile))
         return _watched(items, check=check, on_update=on_update)
 
     def submit(
@@ -187,10 +192,11 @@ class Cluster:
         workers: Targets = None,
         timeout: float | None = None,
         name: str | None = None,
+        profile: bool | str | Path = False,
     ) -> CellHandle:
         """Run a cell as `run` does, without waiting for it."""
         targets, title = self._targets(ranks, slices, workers), self._title(name)
-        return CellHandle(title, self._operator.run_cell(code, title, targets, timeout))
+        return CellHandle(title, self._operator.run_cell(code, title, targets, timeout, prepared(profile)))
 
     def collect(
         self, *, check: bool = True, on_update: Callable[[CellProgress], None] | None = None

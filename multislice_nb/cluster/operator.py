@@ -12,11 +12,13 @@ from multislice_nb import errors
 from multislice_nb.cluster.formation import START_DEADLINE, Formation
 from multislice_nb.cluster.gang import TICK, Gang, GangSettings, State
 from multislice_nb.cluster.inventory import ranks_text
+from multislice_nb.cluster.profiling import fetch
 from multislice_nb.cluster.progress import CellProgress
 from multislice_nb.cluster.report import RESTART, result_of, with_endings, with_stacks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
+    from pathlib import Path
 
     from multislice_nb.cluster.journal import Journal
     from multislice_nb.cluster.left import LeftCell
@@ -27,6 +29,10 @@ __all__ = ["Items", "Operator"]
 
 Items: TypeAlias = "AsyncGenerator[CellProgress | CellResult, None]"
 """What an operation yields: its progress while it runs, and its result last."""
+
+
+TRACE_GRACE = 60.0
+"""Seconds that an interrupted worker has at the least where it writes a trace before it answers."""
 
 
 class Operator:
@@ -44,16 +50,29 @@ class Operator:
     def _total(self) -> int:
         return len(self._formation.site.workers)
 
-    async def run_cell(self, code: str, name: str, ranks: Sequence[int], timeout: float | None) -> Items:
-        """Run a cell on some workers."""
+    async def run_cell(
+        self, code: str, name: str, ranks: Sequence[int], timeout: float | None, profile: Path | None = None
+    ) -> Items:
+        """Run a cell on some workers; with a folder, trace it and bring the traces there."""
         cell_id = secrets.token_hex(8)
-        requests = dict.fromkeys(ranks, ("run_cell", code, name, cell_id))
-        async with contextlib.aclosing(self._operate(requests, name, timeout)) as items:
+        traced = (True,) if profile is not None else ()
+        requests = dict.fromkeys(ranks, ("run_cell", code, name, cell_id, *traced))
+        patience = max(self.settings.interrupt_grace, TRACE_GRACE) if traced else None
+        async with contextlib.aclosing(self._operate(requests, name, timeout, patience)) as items:
             async for item in items:
-                if not isinstance(item, CellProgress):
-                    # Once the result is out: who waits for that does not wait for this.
-                    asyncio.get_running_loop().call_soon(self._acknowledge, cell_id, ranks)
-                yield item
+                if isinstance(item, CellProgress):
+                    yield item
+                    continue
+                # Once the result is out: who waits for that does not wait for this.
+                asyncio.get_running_loop().call_soon(self._acknowledge, cell_id, ranks)
+                yield item if profile is None else await self._profiled(item, cell_id, profile)
+
+    async def _profiled(self, result: CellResult, cell_id: str, folder: Path) -> CellResult:
+        """A result with the traces of its cell."""
+        formation = self._formation
+        record = f"{formation.engines.folder}/cells/{cell_id}"
+        workers = [worker.worker for worker in result.workers]
+        return replace(result, profile=await fetch(formation.connections, workers, record, folder))
 
     async def call(
         self, function: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
@@ -93,15 +112,20 @@ class Operator:
         await self._formation.start(deadline=START_DEADLINE)
 
     async def _operate(
-        self, requests: dict[int, tuple[Any, ...]], title: str, timeout: float | None
+        self,
+        requests: dict[int, tuple[Any, ...]],
+        title: str,
+        timeout: float | None,
+        patience: float | None = None,
     ) -> Items:
+        settings = self.settings if patience is None else replace(self.settings, interrupt_grace=patience)
         async with self._turn:
             self._require_free(requests)
             self._journal.mark(list(requests), title)
             gang = Gang(
                 self._formation.require_link(),
                 requests,
-                self.settings,
+                settings,
                 timeout=timeout,
                 observe=self._journal.write,
             )

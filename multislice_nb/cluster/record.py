@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-__all__ = ["KEPT", "acknowledge", "begin", "end", "write"]
+__all__ = ["KEPT", "acknowledge", "begin", "end", "folder_of", "write"]
 
 KEPT = 5
 """Cells whose record is kept on a worker."""
@@ -29,6 +29,18 @@ def _folder() -> Path | None:
     """Where this engine keeps its records; None outside an engine."""
     root = os.environ.get("MULTISLICE_NB_FOLDER")
     return Path(root) / "cells" if root else None
+
+
+def folder_of(cell_id: str) -> Path:
+    """The folder of a cell's record.
+
+    Raises:
+        RuntimeError: This is no engine.
+    """
+    root = _folder()
+    if root is None:
+        raise RuntimeError("a cell has a record in an engine only")
+    return root / cell_id
 
 
 def begin(cell_id: str, name: str) -> None:

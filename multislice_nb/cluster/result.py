@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from multislice_nb.cluster.inventory import Worker
+    from multislice_nb.profiles import Profile
 
 __all__ = ["CellResult", "RemoteError", "RemoteValue", "WorkerResult", "unpack"]
 
@@ -97,6 +98,8 @@ class CellResult:
     """Workers of the whole cluster, to tell `all` from a subset."""
     timed_out_after: float | None = None
     """The deadline in seconds that stopped it, if one did."""
+    profile: Profile | None = None
+    """Its traces, if it was traced."""
 
     @property
     def values(self) -> list[Any]:

@@ -48,7 +48,7 @@ def run_cell(
 ) -> CellResult:
     """Run a cell on the workers and show what it left; its failure is in the result, not raised.
 
-    Options are those of `Cluster.run`: ranks, slices, workers, timeout.
+    Options are those of `Cluster.run`: ranks, slices, workers, timeout, profile.
 
     Raises:
         CellInterrupted: It was interrupted, and by then on every worker.
@@ -80,6 +80,10 @@ def show_result(result: CellResult, line: Line, group_outputs: str = "type") -> 
     """Show what an operation left, in the place of its progress; its failures are the exception's to tell."""
     line.end(_text(result, group_outputs))
     _displays(result)
+    if result.profile is not None:
+        from IPython.display import display
+
+        display(result.profile)
 
 
 @contextlib.contextmanager

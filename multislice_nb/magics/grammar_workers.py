@@ -68,6 +68,19 @@ CELL = Subcommand(
             help="type: what was printed, then values; engine: all of a worker together",
         ),
         Argument(
+            name="profile",
+            flags=("--profile",),
+            switch=True,
+            help="Trace it with jax.profiler on all workers, and tell compute from collectives",
+        ),
+        Argument(
+            name="profile_folder",
+            flags=("--profile-folder",),
+            metavar="FOLDER",
+            values="files",
+            help="With --profile: what gets the traces here; profiles if left out",
+        ),
+        Argument(
             name="cluster",
             flags=("--cluster",),
             metavar="NAME",
@@ -75,8 +88,8 @@ CELL = Subcommand(
             help="Another attached cluster than the current one",
         ),
     ),
-    examples=("", "--ranks 0,2-3 --timeout 60", "--slices 1 -o result", "--noblock -o handle"),
-    python="cluster.run(code), cluster.submit(code)",
+    examples=("", "--ranks 0,2-3 --timeout 60", "--slices 1 -o result", "--noblock -o handle", "--profile"),
+    python="cluster.run(code), cluster.submit(code), cluster.run(code, profile=True).profile",
 )
 
 WORKERS: tuple[Subcommand, ...] = (
