@@ -1,22 +1,14 @@
-"""How far a sweep or a notebook is, and how that is shown: one line, updated in place where that is possible.
-
-Nothing here has a thread: a line changes when there is something to say, in the caller's own thread.
-"""
+"""How far a sweep is, in words."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from multislice_nb.experiments.results import Results, Row
-
-_INTERVAL = 0.2
-"""Seconds between updates of the line, at least."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SweepProgress:
@@ -94,57 +86,3 @@ def seconds_left(spent: Sequence[tuple[float, float]], ahead: Sequence[float]) -
     slope = max(0.0, shared / variance) if variance else 0.0
     constant = max(0.0, middle_time - slope * middle_work)
     return float(sum(constant + slope * work for work in ahead))
-
-
-class Progress(Protocol):
-    """How far something is: `str` tells it in a line."""
-
-    @property
-    def milestone(self) -> str | None:
-        """What a log says of it, once; None for nothing yet."""
-
-
-def shower() -> Callable[[Progress], None]:
-    """A callback that shows progress where it runs: a line in a notebook, lines elsewhere."""
-    handle = _display_line()
-    return _printer() if handle is None else _updater(handle)
-
-
-def _display_line() -> Callable[[str], None] | None:
-    """What replaces the text of one output, in a kernel; None elsewhere."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return None
-    shell = get_ipython()
-    if shell is None or not hasattr(shell, "kernel"):
-        return None
-    from IPython.display import display
-
-    handle = display({"text/plain": ""}, raw=True, display_id=True)
-    return lambda text: handle.update({"text/plain": text}, raw=True)
-
-
-def _updater(write: Callable[[str], None]) -> Callable[[Progress], None]:
-    shown_at, said = float("-inf"), None
-
-    def show(progress: Progress) -> None:
-        nonlocal shown_at, said
-        now = time.monotonic()
-        if now - shown_at >= _INTERVAL or progress.milestone != said:
-            shown_at, said = now, progress.milestone
-            write(str(progress))
-
-    return show
-
-
-def _printer() -> Callable[[Progress], None]:
-    said = None
-
-    def show(progress: Progress) -> None:
-        nonlocal said
-        if progress.milestone is not None and progress.milestone != said:
-            said = progress.milestone
-            print(said, flush=True)
-
-    return show

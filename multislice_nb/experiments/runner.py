@@ -22,7 +22,7 @@ from multislice_nb.errors import ExperimentError, InvalidRequestError
 from multislice_nb.experiments import jsonlines
 from multislice_nb.experiments.catalogue import Notebook, notebook
 from multislice_nb.experiments.execution import Execution, NotebookProgress
-from multislice_nb.experiments.progress import shower
+from multislice_nb.experiments.live import shower
 from multislice_nb.experiments.records import recorded
 from multislice_nb.experiments.rows import commit, version
 from multislice_nb.experiments.runs import INDEX, Runs

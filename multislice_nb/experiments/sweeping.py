@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from multislice_nb import _portal
 from multislice_nb.errors import ExperimentError
-from multislice_nb.experiments.progress import shower
+from multislice_nb.experiments.live import sweep_shower
 from multislice_nb.experiments.request import SweepRequest
 from multislice_nb.experiments.results import Results
 from multislice_nb.experiments.running import Run
@@ -62,6 +62,7 @@ def sweep(
     layers: int | Sequence[int] = 4,
     workloads: Sequence[Workload] | None = None,
     options: Options | Sequence[Options] | None = None,
+    slices: int | Sequence[int] | None = None,
     steps: int = 10,
     warmup: int = 1,
     target_spread: float | None = None,
@@ -85,6 +86,8 @@ def sweep(
         layers: Depth of the MLP; several for a grid.
         workloads: Models to measure instead of the MLP.
         options: Optimiser, rematerialisation and donation; several for a grid.
+        slices: How many slices take part, the first so many while the others are idle; several for weak scaling.
+            None for all. Clusters of several sizes can be swept one after the other into the same `path` instead.
         steps: Steps timed in a round, each until its result is there.
         warmup: Steps run before each round.
         target_spread: Repeat rounds until half the interquartile range is at most this share of the median.
@@ -95,7 +98,8 @@ def sweep(
         memory_limit: Bytes that all devices together may need, where workers share one machine.
         cluster: The workers; None for the attached cluster.
         path: The results file; one that exists is continued. None for a new one in the folder `sweeps`.
-        progress: Called in this thread with how far the sweep is. None for a line that is updated in place.
+        progress: Called in this thread with how far the sweep is. None for
+            a line and a chart that are updated in place where somebody watches, and a line for each row elsewhere.
 
     Returns:
         The results in the file.
@@ -110,6 +114,7 @@ def sweep(
         layers=layers,
         workloads=workloads,
         options=Options() if options is None else options,
+        slices=slices,
         steps=steps,
         warmup=warmup,
         target_spread=target_spread,
@@ -130,7 +135,7 @@ def run_request(
     progress: Callable[[SweepProgress], None] | None = None,
 ) -> Results:
     """`sweep` for a request made before, such as one read from a file."""
-    show = progress or shower()
+    show = progress or sweep_shower()
     results: Results | None = None
     try:
         with closing(_portal.iterate(asweep, request, cluster=cluster, path=path)) as steps:

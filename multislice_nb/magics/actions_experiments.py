@@ -44,6 +44,7 @@ class ExperimentActions(Base):
     ) -> Results:
         """`sweep`."""
         from multislice_nb.experiments import LocalCluster, SweepRequest, read_request, run_request
+        from multislice_nb.experiments.live import LiveChart
 
         if file is not None and options:
             raise MagicError(
@@ -51,10 +52,12 @@ class ExperimentActions(Base):
                 fix=f"Write it into {file}, or leave --file out.",
             )
         request = read_request(file) if file is not None else SweepRequest(**options)
-        line = self._line()
+        line, chart = self._line(), LiveChart()
 
         def progress(look: SweepProgress) -> None:
             line.show(str(look), step=str(look) if look.last else None)
+            if line.watched:
+                chart.show(look)
 
         with ExitStack() as stack:
             gang = (
@@ -80,7 +83,7 @@ class ExperimentActions(Base):
         from multislice_nb import plotting
 
         if figure == "tflops":
-            return self._results(results).plot_tflops(theme=theme)  # type: ignore[return-value]
+            return self._results(results).plot_tflops(theme=theme)
         if figure in _OF_RESULTS:
             draw = getattr(plotting, _OF_RESULTS[figure])
             return draw(self._results(results).frame, theme=theme)  # type: ignore[no-any-return]
@@ -94,7 +97,7 @@ class ExperimentActions(Base):
         if slices:
             options["slices"] = slices
         if results is not None:
-            return self._results(results).plot_intensity(generation=generation, **options)  # type: ignore[return-value]
+            return self._results(results).plot_intensity(generation=generation, **options)
         return plotting.plot_intensity(generation or "v4", **options)
 
     def compare(self, before: str, after: str, *, level: float = 0.05) -> Comparison:

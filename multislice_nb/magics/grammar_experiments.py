@@ -38,6 +38,12 @@ _SWEEP = Subcommand(
         Argument(
             name="layers", flags=("--layers",), convert=integers, help="Depth of the MLP; several for a grid"
         ),
+        Argument(
+            name="slices",
+            flags=("--slices",),
+            convert=integers,
+            help="How many slices take part, as 1,2,4 for weak scaling; all if left out",
+        ),
         Argument(name="steps", flags=("--steps",), convert=integer, help="Steps timed in a round"),
         Argument(name="warmup", flags=("--warmup",), convert=integer, help="Steps run before each round"),
         Argument(

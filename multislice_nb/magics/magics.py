@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from traitlets import Enum, Float
 
+from multislice_nb._watched import is_watched
 from multislice_nb.errors import MagicError
 from multislice_nb.magics import parser
 from multislice_nb.magics.actions import Actions
@@ -15,7 +16,6 @@ from multislice_nb.magics.cells import plain_warnings, run_cell, variable_name
 from multislice_nb.magics.grammar import CELL
 from multislice_nb.magics.live import Line
 from multislice_nb.magics.reference import command_help, overview
-from multislice_nb.widgets.watched import is_watched
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -82,6 +82,10 @@ class MultisliceMagics(Magics):
         """A cell on the workers."""
         noblock, local = options.pop("noblock", False), options.pop("local", False)
         options.pop("block", None)
+        wanted, folder = options.pop("profile", False), options.pop("profile_folder", None)
+        if folder is not None and not wanted:
+            raise MagicError("--profile-folder says nothing without --profile.", fix="Add --profile.")
+        options["profile"] = folder or wanted
         output = variable_name(options.pop("output")) if "output" in options else None
         cluster = self.actions.session.cluster(options.pop("cluster", None))
         if self.autocell.on:

@@ -81,7 +81,7 @@ def _is_watched() -> bool:
         from IPython import get_ipython
     except ImportError:
         return False
-    from multislice_nb.widgets.watched import is_watched
+    from multislice_nb._watched import is_watched
 
     return is_watched(get_ipython())
 

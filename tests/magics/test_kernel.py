@@ -118,3 +118,34 @@ def test_names_of_queued_resources_are_offered(kernel: Kernel) -> None:
     _, published = kernel.run("%multislice delete seen unseen")
     assert "seen deleted" in texts(published, "execute_result")[0]
     assert "seen" not in kernel.ask("complete", "%multislice delete ")["matches"]
+
+
+SWEEP = """
+import multislice_nb as ms, tempfile, pathlib
+with tempfile.TemporaryDirectory() as folder, ms.experiments.LocalCluster(2) as here:
+    done = ms.sweep("fsdp", [8, 16, 32], embedding=16, layers=1, steps=2, cluster=here, path=pathlib.Path(folder) / "r")
+"""
+
+
+def test_a_watched_sweep_is_a_line_and_a_chart(kernel: Kernel) -> None:
+    """Two outputs that are replaced, at most five times a second; the last picture stays, and no widget is made."""
+    reply, published = kernel.run(SWEEP)
+    assert reply["status"] == "ok"
+    shown = [m for m in published if m["msg_type"] in {"display_data", "update_display_data"}]
+    made = [m["content"] for m in shown if m["msg_type"] == "display_data"]
+    assert ["image/png" in one["data"] for one in made] == [False, True]
+    places = [one["transient"]["display_id"] for one in made]
+    line, chart = ([m for m in shown if m["content"]["transient"]["display_id"] == one] for one in places)
+    assert "3 configurations · 3 done" in line[-1]["content"]["data"]["text/plain"]
+    assert len(chart) <= len(line) <= 4
+    assert not [m for m in published if m["msg_type"] == "comm_open"]
+
+
+def test_nobody_watches_a_sweep(kernel: Kernel) -> None:
+    """Under nbclient or papermill each measurement is one printed line, and there is no picture."""
+    _, published = kernel.run(SWEEP, watched=False)
+    assert {m["msg_type"] for m in published} <= {"stream", "status", "execute_input"}
+    printed = "".join(m["content"]["text"] for m in published if m["msg_type"] == "stream")
+    assert [line.split(":")[0] for line in printed.splitlines()] == [
+        f"{n}/3 fsdp batch {batch}" for n, batch in enumerate((8, 16, 32), 1)
+    ]
