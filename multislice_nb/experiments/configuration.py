@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from typing import TYPE_CHECKING
 
 from multislice_nb.errors import InvalidRequestError
@@ -49,6 +50,11 @@ class Configuration:
         ]
         if faults:
             raise InvalidRequestError.of_faults(str(self), faults)
+
+    @property
+    def slices(self) -> int:
+        """How many slices take part: the product of the DCN degrees."""
+        return math.prod(self.parallelism.dcn)
 
     @property
     def settings(self) -> dict[str, object]:

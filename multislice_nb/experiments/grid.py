@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ def grid(
     batch_sizes: Iterable[int],
     workloads: Iterable[Workload],
     options: Iterable[Options],
-    place: Place,
+    places: Sequence[Place],
     *,
     steps: int,
     warmup: int,
@@ -37,7 +38,11 @@ def grid(
         ParallelismError: A strategy does not fit the slices or the workload.
         InvalidRequestError: A name, size or number cannot be, or there is nothing to measure.
     """
-    chosen = [_resolve(strategy, place) for strategy in _strategies(strategies)]
+    one_place = len(places) == 1
+    chosen = [
+        _resolve(strategy, place, named_by_slices=one_place)
+        for strategy, place in itertools.product(_strategies(strategies), places)
+    ]
     models = list(workloads)
     for model, (_, parallelism) in itertools.product(models, chosen):
         check(model, parallelism)
@@ -65,15 +70,36 @@ def grid(
     return sorted(unique.values(), key=_cost)
 
 
-def _resolve(strategy: str | Parallelism, place: Place) -> tuple[str, Parallelism]:
+def _resolve(strategy: str | Parallelism, place: Place, *, named_by_slices: bool) -> tuple[str, Parallelism]:
+    """A strategy's name and degrees. On several numbers of slices it is one line in a figure, so one name."""
     if isinstance(strategy, str):
         return strategy, parse_strategy(strategy, place.devices_per_slice, place.slices)
     resolved = strategy.resolve(place.devices_per_slice, place.slices)
-    return resolved.name, resolved
+    named = resolved if named_by_slices else dataclasses.replace(resolved, dcn_data=1)
+    return named.name, resolved
 
 
-def _cost(point: Configuration) -> float:
-    return point.workload.matmul_flops(point.batch_per_device)
+def _cost(point: Configuration) -> tuple[float, int]:
+    """FLOPs of a device, then how many slices join."""
+    return point.workload.matmul_flops(point.batch_per_device), point.slices
+
+
+def subsets(slices: int | Iterable[int] | None, place: Place) -> list[Place]:
+    """The first so many slices of a cluster, for each number asked for; all of it for None.
+
+    Raises:
+        InvalidRequestError: It does not have so many.
+    """
+    if slices is None:
+        return [place]
+    counts = sorted(set(_integers(slices)))
+    for count in counts:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= place.slices:
+            raise InvalidRequestError(
+                f"slices is {count!r}; {place.cluster} has {place.slices}.",
+                fix="Give numbers that it has, or sweep on clusters of other sizes into the same file (path).",
+            )
+    return [place.first(count) for count in counts]
 
 
 def _strategies(given: str | Parallelism | Iterable[str | Parallelism]) -> list[str | Parallelism]:

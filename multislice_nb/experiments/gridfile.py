@@ -8,6 +8,7 @@ workloads:                       # a list inside a model or an option is a grid
   - transformer: {layers: 2, sequence: 512}
 options:
   - {optimizer: adam, remat: [false, true]}
+slices: [1, 2, 4]                # the first so many of the cluster's; left out for all
 steps: 10
 target_spread: 0.02
 ```

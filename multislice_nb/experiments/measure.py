@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypedDict
 import jax
 
 from multislice_nb.experiments.memory import available_bytes, is_out_of_memory
-from multislice_nb.experiments.programs import compiled, compiling_ahead
+from multislice_nb.experiments.programs import compiled, compiling_ahead, takes_part
 from multislice_nb.experiments.training import keys
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Measured(TypedDict):
     """What one worker measured. Bytes and FLOPs are per device."""
 
     status: str
+    """`ok`, `oom`, or `idle` where this worker's slice takes no part."""
     message: str
     step_seconds: list[float]
     loss: float | None
@@ -93,6 +94,9 @@ def measure(
         MemoryError: Memory ran out while running. The other workers may be waiting in a collective, so this has to
             stop them all.
     """
+    if not takes_part(configuration):
+        with compiling_ahead(ahead):
+            return _told(None, status="idle")
     try:
         program = compiled(configuration)
     except jax.errors.JaxRuntimeError as error:

@@ -8,6 +8,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
+
 from multislice_nb.errors import ExperimentError
 from multislice_nb.experiments.training import arguments, initial_batch, initial_state, keys, train_step
 from multislice_nb.sharding import make_mesh
@@ -15,7 +17,6 @@ from multislice_nb.sharding import make_mesh
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import jax
     from jax.sharding import Mesh
 
     from multislice_nb.experiments.configuration import Configuration
@@ -66,7 +67,7 @@ def compiling_ahead(configuration: Configuration | None) -> Iterator[None]:
     Tracing, which would hold back the thread that dispatches steps, is done before the block. If it does not
     compile, its own turn will say why.
     """
-    if configuration is None:
+    if configuration is None or not takes_part(configuration):
         yield
         return
     parts = _parts(configuration)
@@ -79,6 +80,24 @@ def compiling_ahead(configuration: Configuration | None) -> Iterator[None]:
         thread.join()
 
 
+def takes_part(configuration: Configuration) -> bool:
+    """Whether a device of this process belongs to the slices that a configuration runs on.
+
+    A process that does not may not even run the program: there is nothing of it to run.
+    """
+    here = jax.process_index()
+    return any(device.process_index == here for device in _devices(configuration.slices))
+
+
+@functools.lru_cache
+def _devices(slices: int) -> tuple[jax.Device, ...]:
+    """All devices of the first so many slices; of devices that know no slice, as CPU devices of one process, all."""
+    devices = jax.devices()
+    of_device = [getattr(device, "slice_index", 0) for device in devices]
+    chosen = sorted(set(of_device))[:slices]
+    return tuple(device for device, index in zip(devices, of_device, strict=True) if index in chosen)
+
+
 def _quietly(*parts: Any) -> None:
     with contextlib.suppress(Exception):  # raised again when its turn comes
         _compiled(*parts)
@@ -86,7 +105,7 @@ def _quietly(*parts: Any) -> None:
 
 def _parts(configuration: Configuration) -> tuple[Workload, Mesh, int, Options]:
     """What makes the program: neither the name of the strategy nor how often it is timed."""
-    mesh = make_mesh(configuration.parallelism)
+    mesh = make_mesh(configuration.parallelism, _devices(configuration.slices))
     batch = configuration.batch_per_device * mesh.devices.size
     return configuration.workload, mesh, batch, configuration.options
 

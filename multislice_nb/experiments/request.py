@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from multislice_nb.errors import InvalidRequestError
-from multislice_nb.experiments.grid import grid, mlps
+from multislice_nb.experiments.grid import grid, mlps, subsets
 from multislice_nb.experiments.training import Options
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ class SweepRequest:
         layers: Of the MLP; several for a grid. Ignored when `workloads` are given.
         workloads: Models to measure instead of the MLP.
         options: Ways of training; several for a grid.
+        slices: How many slices take part, the first so many of the cluster while the others are idle; several for
+            weak scaling. None for all.
         steps: Steps timed in a round.
         warmup: Steps run before each round.
         target_spread: Rounds are repeated until half the interquartile range is at most this share of the median;
@@ -48,6 +50,7 @@ class SweepRequest:
     layers: int | Sequence[int] = 4
     workloads: Sequence[Workload] | None = None
     options: Options | Sequence[Options] = dataclasses.field(default_factory=Options)
+    slices: int | Sequence[int] | None = None
     steps: int = 10
     warmup: int = 1
     target_spread: float | None = None
@@ -81,5 +84,11 @@ class SweepRequest:
         models = mlps(self.embedding, self.layers) if self.workloads is None else self.workloads
         options = [self.options] if isinstance(self.options, Options) else self.options
         return grid(
-            self.strategies, self.batch_sizes, models, options, place, steps=self.steps, warmup=self.warmup
+            self.strategies,
+            self.batch_sizes,
+            models,
+            options,
+            subsets(self.slices, place),
+            steps=self.steps,
+            warmup=self.warmup,
         )

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas as pd
-    from matplotlib.figure import Figure
+
+    from multislice_nb.plotting import Chart
 
 Row: TypeAlias = "dict[str, Any]"
 
@@ -96,17 +97,23 @@ class Results:
         rows = [{name: value for name, value in row.items() if name != "key"} for row in self.rows]
         return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(_SHOWN))
 
-    def plot_tflops(self, **options: Any) -> Figure:
+    def plot_tflops(self, **options: Any) -> Chart:
         """TFLOP/s per chip against batch size, a line for each strategy. Options are those of `plotting.tflops`."""
         from multislice_nb import plotting
 
         return plotting.tflops(self.frame, **options)
 
-    def plot_intensity(self, **options: Any) -> Figure:
+    def plot_intensity(self, **options: Any) -> Chart:
         """Operational intensity against batch size. Options are those of `plotting.intensity`."""
         from multislice_nb import plotting
 
         return plotting.intensity(self.frame, **options)
+
+    def plot_scaling(self, **options: Any) -> Chart:
+        """TFLOP/s of all slices against their number. Options are those of `plotting.weak_scaling`."""
+        from multislice_nb import plotting
+
+        return plotting.weak_scaling(self.frame, **options)
 
     def __len__(self) -> int:
         return len(self._rows)

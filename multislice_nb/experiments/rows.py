@@ -28,8 +28,9 @@ class Place:
         accelerator_type: Of each slice, as in `v4-16`.
         generation: As in `v4`.
         slices: How many.
-        chips: Of all slices.
-        devices: JAX devices of all slices.
+        chips: Of all these slices.
+        devices: JAX devices of all these slices.
+        slices_attached: How many the cluster has; those beyond `slices` are idle.
     """
 
     cluster: str
@@ -38,11 +39,21 @@ class Place:
     slices: int
     chips: int
     devices: int
+    slices_attached: int
 
     @property
     def devices_per_slice(self) -> int:
         """JAX devices of a slice."""
         return self.devices // self.slices
+
+    def first(self, slices: int) -> Place:
+        """The first so many slices of it."""
+        return dataclasses.replace(
+            self,
+            slices=slices,
+            chips=self.chips // self.slices * slices,
+            devices=self.devices_per_slice * slices,
+        )
 
 
 def row_of(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from multislice_nb.errors import CellTimeoutError, ExperimentError, WorkerError, WorkerLostError
 from multislice_nb.experiments.memory import is_out_of_memory
-from multislice_nb.experiments.progress import SweepProgress, describe, seconds_left
+from multislice_nb.experiments.progress import SweepProgress, describe, on_slices, seconds_left
 from multislice_nb.experiments.rows import Place, failed_row, key_of, row_of, slowest, spread
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Run:
             ExperimentError: The file cannot be written, or one configuration after another fails.
             ClusterError: The workers could not be started again.
         """
-        left = [point for point in self.points if not results.ended(key_of(point, self.place))]
+        left = [point for point in self.points if not results.ended(key_of(point, self._at(point)))]
         last = None
         while left:
             yield self._progress(results, left, last)
@@ -97,33 +97,36 @@ class Run:
         return SweepProgress(
             done=len(self.points) - len(left),
             total=len(self.points),
-            current=str(left[0]) if left else None,
+            current=f"{left[0]}{on_slices(left[0].slices, self.place.slices)}" if left else None,
             last=last,
             seconds_left=seconds_left(self._spent, [_work(point) for point in left]) if left else 0.0,
             results=results,
         )
+
+    def _at(self, point: Configuration) -> Place:
+        """The slices that a configuration runs on."""
+        return self.place.first(point.slices)
 
     async def _row(self, point: Configuration, following: Configuration | None) -> Row:
         """Measure a configuration. A failure of the workers is a row too."""
         wanted = self.request.compile_ahead
         ahead = following if wanted or (wanted is None and self.survey["platform"] == "tpu") else None
         try:
-            return row_of(point, self.place, self.survey, await self._rounds(point, ahead))
+            return row_of(point, self._at(point), self.survey, await self._rounds(point, ahead))
         except (WorkerError, WorkerLostError, CellTimeoutError) as error:
-            return failed_row(point, self.place, self.survey, _status(error), error.what)
+            return failed_row(point, self._at(point), self.survey, _status(error), error.what)
 
     async def _rounds(self, point: Configuration, ahead: Configuration | None) -> list[list[Measured]]:
         rounds: list[list[Measured]] = []
         while True:
-            rounds.append(
-                await self.gang.acall(
-                    _MEASURE,
-                    point,
-                    memory_limit=self.memory_limit,
-                    ahead=ahead,
-                    timeout=self.request.timeout,
-                )
+            measured: list[Measured] = await self.gang.acall(
+                _MEASURE,
+                point,
+                memory_limit=self.memory_limit,
+                ahead=ahead,
+                timeout=self.request.timeout,
             )
+            rounds.append([one for one in measured if one["status"] != "idle"])
             ahead = None
             if rounds[-1][0]["status"] != "ok" or self._precise(rounds):
                 return rounds
@@ -138,7 +141,7 @@ class Run:
         """A row for a configuration that is not tried, since a smaller batch of the same ran out of memory."""
         if not self.request.adaptive:
             return None
-        mine = _apart_from_batch(key_of(point, self.place))
+        mine = _apart_from_batch(key_of(point, self._at(point)))
         smaller = [
             row["batch_per_device"]
             for row in results.rows
@@ -149,7 +152,7 @@ class Run:
         if not smaller:
             return None
         message = f"Not tried: a batch of {min(smaller)} per device ran out of memory."
-        return failed_row(point, self.place, self.survey, "skipped", message)
+        return failed_row(point, self._at(point), self.survey, "skipped", message)
 
     async def _recover(self, row: Row) -> None:
         """After workers were lost, start them again; after failures in a row, stop."""
@@ -176,6 +179,7 @@ def place_of(gang: Gang, survey: Survey) -> Place:
         slices=gang.node_count,
         chips=kind.chips * gang.node_count if kind else survey["devices"],
         devices=survey["devices"],
+        slices_attached=gang.node_count,
     )
 
 

@@ -130,6 +130,9 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
             fix="Give the frame of a sweep with at least one measurement.",
         )
     status = frame["status"] if "status" in frame.columns else pd.Series("ok", index=frame.index)
+    if "slices" in frame.columns and len(set(frame["slices"])) > 1:
+        many = frame["slices"].map(lambda count: f"{count:.0f} slice{'s' if count > 1 else ''}")
+        frame = frame.assign(strategy=frame["strategy"].astype(str) + ", " + many)
     return frame.assign(status=status).sort_values(["batch_per_device"], kind="stable")
 
 

@@ -14,7 +14,15 @@ from multislice_nb.sharding import Parallelism
 if TYPE_CHECKING:
     from pathlib import Path
 
-PLACE = Place(cluster="demo", accelerator_type="v4-16", generation="v4", slices=2, chips=16, devices=16)
+PLACE = Place(
+    cluster="demo",
+    accelerator_type="v4-16",
+    generation="v4",
+    slices=2,
+    chips=16,
+    devices=16,
+    slices_attached=2,
+)
 
 
 def test_lists_in_models_and_options_are_grids(tmp_path: Path) -> None:
@@ -44,6 +52,19 @@ def test_lists_in_models_and_options_are_grids(tmp_path: Path) -> None:
     }
     costs = [point.workload.matmul_flops(point.batch_per_device) for point in points]
     assert costs == sorted(costs)
+
+
+def test_slices_are_a_dimension_of_the_grid() -> None:
+    """Each number of slices multiplies the configurations; a strategy keeps its name and its degrees inside a slice."""
+    request = read_request(
+        {"strategies": ["fsdp", {"ici_fsdp": 8, "dcn_data": -1}], "batch_sizes": 8, "slices": [2, 1]}
+    )
+    points = request.configurations(PLACE)
+    assert [(point.strategy, point.slices) for point in points] == [("fsdp", 1), ("fsdp", 2)]
+    assert {point.parallelism.ici for point in points} == {(1, 8, 1)}
+    for wrong in (3, 0, [1, 4]):
+        with pytest.raises(InvalidRequestError, match="demo has 2"):
+            read_request({"strategies": "fsdp", "batch_sizes": 8, "slices": wrong}).configurations(PLACE)
 
 
 @pytest.mark.parametrize(

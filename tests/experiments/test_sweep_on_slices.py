@@ -104,6 +104,25 @@ def test_rows_of_several_processes(slices: Cluster, devices: LocalCluster, tmp_p
     assert ours == pytest.approx(theirs, rel=1e-2)  # bf16
 
 
+def test_slices_are_a_dimension(slices: Cluster, devices: LocalCluster, tmp_path: Path) -> None:
+    """The first slice alone, then both, in one file: each row says how many took part, and weak scaling is drawn."""
+    results = ms.sweep(
+        ["fsdp"], [8, 16], slices=[1, 2], cluster=slices, path=tmp_path / "r", progress=quiet, **SMALL
+    )
+    frame = results.frame
+    assert list(frame["status"]) == ["ok"] * 4
+    assert {
+        (row.slices, row.devices, row.chips, row.slices_attached, row.batch) for row in frame.itertuples()
+    } == {(n, 4 * n, 4 * n, 2, 4 * n * batch) for n in (1, 2) for batch in (8, 16)}
+    assert list(frame["operational_intensity"].isna()) == [True, False] * 2
+    scaling = results.plot_scaling().table
+    assert list(scaling["slices"]) == [1, 2]
+    alone = ms.sweep(
+        ["4-way FSDP + 2-way data"], [4], cluster=devices, path=tmp_path / "alone", progress=quiet, **SMALL
+    )
+    assert frame["loss"][0] == pytest.approx(alone.rows[0]["loss"], rel=1e-2)  # 32 rows on 4 devices or 8
+
+
 def test_a_worker_that_dies_costs_its_row_alone(slices: Cluster, tmp_path: Path) -> None:
     """When a worker is killed in the middle, its row says so and the rest is measured by a new gang."""
     path = tmp_path / "r"
