@@ -12,6 +12,7 @@ from multislice_nb.plotting.figure import Chart, new_chart
 from multislice_nb.plotting.style import ThemeName, dress, head, series_style
 from multislice_nb.plotting.throughput import batch_axis
 from multislice_nb.sharding import predict_row
+from multislice_nb.sharding.measured import WORKLOADS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,11 +40,11 @@ def predicted(
     calibration: Calibration | None = None,
     theme: ThemeName = "light",
 ) -> Chart:
-    """The cost model's TFLOP/s per chip as lines, and the measured ones as points, for the MLP workload.
+    """The cost model's TFLOP/s per chip as lines, and the measured ones as points.
 
     Args:
-        frame: Rows of a sweep on a TPU, with the columns of `multislice_nb.experiments`. Rows of other workloads
-            are left out.
+        frame: Rows of a sweep on a TPU, with the columns of `multislice_nb.experiments`. Rows of workloads
+            other than the MLP and the transformer are left out.
         calibration: Efficiencies for the prediction, such as those fitted to these measurements.
         theme: `light` or `dark`.
 
@@ -92,12 +93,15 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     if missing:
         raise InvalidRequestError(
             f"These results have no column {missing[0]}.",
-            fix="Give the frame of a sweep of the MLP workload.",
+            fix="Give the frame of a sweep of the MLP or the transformer.",
         )
     kinds = {known.device_kind for known in tpu.GENERATIONS}
     measured = frame[frame["tflops_per_chip"].notna()]
     if "workload" in measured.columns:
-        measured = measured[measured["workload"] == "mlp"]
+        measured = measured[measured["workload"].isin(WORKLOADS)]
+        if len(set(measured["workload"])) > 1:
+            named = measured["strategy"].astype(str) + ", " + measured["workload"].astype(str)
+            measured = measured.assign(strategy=named)
     if "device_kind" in measured.columns:
         others = sorted(set(measured["device_kind"].dropna()) - kinds)
         if others:
@@ -107,7 +111,7 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
             )
     if measured.empty:
         raise InvalidRequestError(
-            "These results have no measurement of the MLP.", fix="Sweep the MLP workload."
+            "These results have no measurement of the MLP or the transformer.", fix="Sweep one of them."
         )
     return measured
 

@@ -115,6 +115,7 @@ def operational_intensity(
     *,
     exact: bool = False,
     gradient_bits: float = GRADIENT_BITS,
+    parameter_bits: float | None = None,
     backward_flops: float = BACKWARD_FLOPS_PER_PARAMETER_AND_TOKEN,
 ) -> float:
     """FLOPs of the pass backward for each bit over DCN, with data parallelism or FSDP between slices.
@@ -124,6 +125,7 @@ def operational_intensity(
         slices: Number of slices. One slice sends nothing: the answer is infinite.
         exact: See `dcn_bits_per_parameter`; by default 4 * B / 32 with two slices, 4 * B / 64 with more.
         gradient_bits: Width of a gradient on DCN.
+        parameter_bits: Width of a parameter with FSDP between slices, such as 16; None for data parallelism.
         backward_flops: FLOPs of the pass backward per parameter and token; 4 for a Transformer.
 
     Raises:
@@ -134,7 +136,9 @@ def operational_intensity(
             f"{tokens_per_slice} tokens with {backward_flops} FLOPs each are no batch.",
             fix="Give positive numbers.",
         )
-    bits = dcn_bits_per_parameter(slices, exact=exact, gradient_bits=gradient_bits)
+    bits = dcn_bits_per_parameter(
+        slices, exact=exact, gradient_bits=gradient_bits, parameter_bits=parameter_bits
+    )
     return math.inf if bits == 0 else backward_flops * tokens_per_slice / bits
 
 
@@ -144,6 +148,7 @@ def smallest_batch(
     *,
     exact: bool = False,
     gradient_bits: float = GRADIENT_BITS,
+    parameter_bits: float | None = None,
     backward_flops: float = BACKWARD_FLOPS_PER_PARAMETER_AND_TOKEN,
 ) -> float:
     """Tokens per slice and step from which DCN does not slow training down.
@@ -151,7 +156,9 @@ def smallest_batch(
     For v4: 176 000 with two slices, 352 000 with more. See `advised_batch` for the overview's advice, which has
     a margin. Arguments are those of `arithmetic_intensity` and `operational_intensity`.
     """
-    bits = dcn_bits_per_parameter(slices, exact=exact, gradient_bits=gradient_bits)
+    bits = dcn_bits_per_parameter(
+        slices, exact=exact, gradient_bits=gradient_bits, parameter_bits=parameter_bits
+    )
     return arithmetic_intensity(generation) * bits / backward_flops
 
 
@@ -161,6 +168,7 @@ def advised_batch(
     *,
     exact: bool = False,
     gradient_bits: float = GRADIENT_BITS,
+    parameter_bits: float | None = None,
     backward_flops: float = BACKWARD_FLOPS_PER_PARAMETER_AND_TOKEN,
 ) -> float:
     """Tokens per slice and step that the overview advises: with a margin of 1.99, since DCN may drop packets.
@@ -168,7 +176,12 @@ def advised_batch(
     For v4: 350 000 with two slices, 700 000 with more.
     """
     return MARGIN * smallest_batch(
-        generation, slices, exact=exact, gradient_bits=gradient_bits, backward_flops=backward_flops
+        generation,
+        slices,
+        exact=exact,
+        gradient_bits=gradient_bits,
+        parameter_bits=parameter_bits,
+        backward_flops=backward_flops,
     )
 
 
@@ -179,6 +192,7 @@ def slices_for_batch(
     margin: bool = True,
     exact: bool = False,
     gradient_bits: float = GRADIENT_BITS,
+    parameter_bits: float | None = None,
     backward_flops: float = BACKWARD_FLOPS_PER_PARAMETER_AND_TOKEN,
 ) -> int:
     """The most slices that a batch can feed: the inverse of `advised_batch`, or of `smallest_batch`.
@@ -189,6 +203,7 @@ def slices_for_batch(
         margin: Whether to keep the overview's margin.
         exact: See `dcn_bits_per_parameter`.
         gradient_bits: Width of a gradient on DCN.
+        parameter_bits: Width of a parameter with FSDP between slices, such as 16; None for data parallelism.
         backward_flops: FLOPs of the pass backward per parameter and token.
 
     Returns:
@@ -200,5 +215,12 @@ def slices_for_batch(
         for slices in range(1, MAX_SLICES + 1)
         if slices == 1
         or tokens / slices
-        >= needed(generation, slices, exact=exact, gradient_bits=gradient_bits, backward_flops=backward_flops)
+        >= needed(
+            generation,
+            slices,
+            exact=exact,
+            gradient_bits=gradient_bits,
+            parameter_bits=parameter_bits,
+            backward_flops=backward_flops,
+        )
     )

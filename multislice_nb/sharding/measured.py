@@ -15,17 +15,20 @@ from multislice_nb.sharding.parallelism import AXES, Parallelism
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["calibrate", "calibration_path", "predict_row"]
+__all__ = ["WORKLOADS", "calibrate", "calibration_path", "predict_row"]
+
+WORKLOADS = frozenset({"mlp", "transformer"})
+"""Those that the cost model has closed forms of."""
 
 
 def predict_row(
     row: Mapping[Any, Any], *, batch: float | None = None, calibration: Calibration | None = None
 ) -> Prediction:
-    """What the cost model says of a measured configuration of the MLP workload.
+    """What the cost model says of a measured configuration of one of the workloads.
 
     Args:
-        row: With the columns of a sweep's results: accelerator_type, slices, embedding, layers, the six degrees
-            and batch_per_device.
+        row: With the columns of a sweep's results: workload (`mlp` if left out), its sizes, accelerator_type,
+            slices, the six degrees and batch_per_device.
         batch: Another batch per device than the row's.
         calibration: Efficiencies.
     """
@@ -34,14 +37,25 @@ def predict_row(
         name: int(row[name]) for name in (f"{network}_{axis}" for network in ("ici", "dcn") for axis in AXES)
     }
     per_device = float(row["batch_per_device"]) if batch is None else batch
+    model, tokens = _model(row)
     return predict(
-        Model.mlp(int(row["embedding"]), int(row["layers"])),
+        model,
         shape,
-        batch_per_chip=per_device * shape.generation.devices_per_chip,
+        batch_per_chip=per_device * tokens * shape.generation.devices_per_chip,
         slices=int(row["slices"]),
         strategy=Parallelism(**degrees),
         calibration=calibration,
     )
+
+
+def _model(row: Mapping[Any, Any]) -> tuple[Model, int]:
+    """The model that a row is of, and the tokens of one row of its batch."""
+    embedding, layers = int(row["embedding"]), int(row["layers"])
+    if row.get("workload", "mlp") == "mlp":
+        return Model.mlp(embedding, layers), 1
+    sequence, vocabulary = int(row["sequence"]), int(row["vocabulary"])
+    model = Model.decoder(embedding=embedding, layers=layers, sequence=sequence, vocabulary=vocabulary)
+    return model, sequence
 
 
 def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:
@@ -50,7 +64,7 @@ def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:
     Only steps count that are predicted to be bound by compute: the others say something else.
 
     Args:
-        rows: Of a sweep of the MLP workload, such as `results.rows`, all of one generation.
+        rows: Of a sweep of the workloads here, such as `results.rows`, all of one generation.
 
     Returns:
         A calibration to hand to `predict` and `plan`; save it at `calibration_path(results.path)`.
@@ -58,13 +72,13 @@ def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:
     Raises:
         InvalidRequestError: If there is no such measurement, or they are of several generations.
     """
-    measured = [row for row in rows if row.get("status") == "ok" and row.get("workload", "mlp") == "mlp"]
+    measured = [row for row in rows if row.get("status") == "ok" and row.get("workload", "mlp") in WORKLOADS]
     by_kind = {known.device_kind: known for known in tpu.GENERATIONS}
     kinds = {str(row.get("device_kind")) for row in measured}
     if len(kinds) != 1 or not kinds <= set(by_kind):
         raise InvalidRequestError(
             f"These measurements are of {', '.join(sorted(kinds)) or 'nothing'}, which is not one kind of TPU.",
-            fix="Give the rows of a sweep of the MLP workload on one kind of TPU.",
+            fix="Give the rows of a sweep on one kind of TPU, of the workloads mlp or transformer.",
         )
     begun = Calibration.default(by_kind[kinds.pop()])
     pairs = [(float(row["step_seconds"]), predict_row(row, calibration=begun)) for row in measured]

@@ -56,6 +56,24 @@ class Model:
         )
 
     @classmethod
+    def decoder(cls, *, embedding: int, layers: int, sequence: int, vocabulary: int) -> Model:
+        """The decoder that sweeps measure: 12 L D^2 parameters in its layers and 2 V D in its two tables, gains left out.
+
+        FLOPs of a step per token are those of its matrix products: 6 (12 L D^2 + V D), the table of tokens being
+        looked up and not multiplied, and 12 L S D of attention, the half that the causal mask drops included.
+        Traffic and memory are those of its matrices; what attention itself reads and keeps is not counted.
+        """
+        matrices = 12 * layers * embedding**2
+        parameters = matrices + 2 * vocabulary * embedding
+        flops = 6 * (matrices + vocabulary * embedding) + 12 * layers * sequence * embedding
+        return cls(
+            parameters=parameters,
+            layers=layers,
+            embedding=embedding,
+            flops_per_parameter_and_token=flops / parameters,
+        )
+
+    @classmethod
     def transformer(
         cls, parameters: float, *, layers: int | None = None, embedding: int | None = None
     ) -> Model:

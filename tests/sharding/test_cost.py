@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -116,13 +116,22 @@ def test_a_calibration_is_fitted_kept_and_used(tmp_path: Path) -> None:
         Calibration.load(tmp_path / "calibration.json")
 
 
-def test_measurements_calibrate_the_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("workload", "batches"),
+    [
+        ({"workload": "mlp"}, (65536, 131072, 262144)),
+        ({"workload": "transformer", "sequence": 1024, "vocabulary": 32768}, (16, 32, 64)),
+    ],
+)
+def test_measurements_calibrate_the_model(
+    workload: dict[str, Any], batches: tuple[int, ...], tmp_path: Path
+) -> None:
     """Rows measured a quarter slower than predicted lower the efficiency until the prediction meets them."""
     row = {f"{network}_{axis}": 1 for network in ("ici", "dcn") for axis in ("data", "fsdp", "tensor")}
     row |= {"embedding": 2048, "layers": 4, "slices": 1, "ici_fsdp": 4}
-    told = {"accelerator_type": "v4-8", "device_kind": "TPU v4", "status": "ok", "workload": "mlp"}
+    told = {"accelerator_type": "v4-8", "device_kind": "TPU v4", "status": "ok", **workload}
     rows = []
-    for batch in (65536, 131072, 262144):
+    for batch in batches:
         here = row | told | {"batch_per_device": batch}
         rows.append(here | {"step_seconds": 1.25 * predict_row(here).step_seconds, "date": "2025-01-01"})
     found = calibrate([*rows, rows[0] | {"status": "oom"}])

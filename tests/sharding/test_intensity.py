@@ -54,13 +54,14 @@ def test_intensity_is_monotone_in_batch(first: float, second: float, slices: int
     )
 
 
-@given(generations, slice_counts, st.booleans(), st.sampled_from([16.0, 32.0]))
+@given(generations, slice_counts, st.booleans(), st.sampled_from([16.0, 32.0]), st.sampled_from([None, 16.0]))
 def test_the_smallest_batch_meets_the_hardware(
-    generation: str, slices: int, exact: bool, bits: float
+    generation: str, slices: int, exact: bool, bits: float, parameter: float | None
 ) -> None:
-    """At the smallest batch, operational intensity equals arithmetic intensity."""
-    batch = sharding.smallest_batch(generation, slices, exact=exact, gradient_bits=bits)
-    reached = sharding.operational_intensity(batch, slices, exact=exact, gradient_bits=bits)
+    """At the smallest batch, operational intensity equals arithmetic intensity, with FSDP over DCN too."""
+    widths = {"exact": exact, "gradient_bits": bits, "parameter_bits": parameter}
+    batch = sharding.smallest_batch(generation, slices, **widths)  # type: ignore[arg-type]  # each has its own type
+    reached = sharding.operational_intensity(batch, slices, **widths)  # type: ignore[arg-type]
     assert reached == pytest.approx(sharding.arithmetic_intensity(generation))
 
 

@@ -3,9 +3,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from multislice_nb.errors import ParallelismError
 from multislice_nb.experiments import Options, planning
+from multislice_nb.experiments.transformer import Transformer
 from multislice_nb.experiments.workload import MLP
 from multislice_nb.sharding import Model, child
 
@@ -51,3 +54,23 @@ def test_sizes_that_do_not_divide_are_refused_first() -> None:
         planning.largest_batch(MLP(embedding=36), accelerator_type="v4-16")
     with pytest.raises(ParallelismError, match="does not divide"):
         planning.compare_plans(MLP(embedding=36), accelerator_type="v4-16", strategies=["fsdp"], batches=[8])
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture]
+)  # which changes nothing between examples
+@given(
+    st.sampled_from([64, 256]),
+    st.integers(1, 6),
+    st.integers(1, 512),
+    st.integers(1, 4096),
+    st.integers(1, 64),
+)
+def test_the_cost_models_decoder_is_the_one_that_is_swept(
+    embedding: int, layers: int, sequence: int, vocabulary: int, rows: int
+) -> None:
+    """Its FLOPs are those of the workload's matrix products, and its parameters all but the gains."""
+    swept = Transformer(embedding, layers, heads=4, sequence=sequence, vocabulary=vocabulary)
+    model = Model.decoder(embedding=embedding, layers=layers, sequence=sequence, vocabulary=vocabulary)
+    assert model.step_flops(rows * sequence) == pytest.approx(swept.matmul_flops(rows))
+    assert swept.parameters - model.parameters == (2 * layers + 1) * embedding
