@@ -73,27 +73,27 @@ def run_cell(code: str, name: str, cell_id: str, traced: bool = False) -> dict[s
 
     shell: Any = get_ipython()
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
-
-    tracing_now = False
+    # What is put into it is done outside the body: an interrupt does not reach it, and it is done for failed cells too.
+    afterwards = contextlib.ExitStack()
 
     def body() -> Any:
-        nonlocal tracing_now
         if traced:
             tracing.start(record.folder_of(cell_id) / tracing.FOLDER)
-            tracing_now = True
+            afterwards.callback(tracing.stop)
         shell.user_ns[NAME] = sys.modules[__name__]
         with _quiet_tracebacks(shell), _cell_name(shell, name):
             outcome = shell.run_cell(code, store_history=False)
         error = outcome.error_before_exec or outcome.error_in_exec
         if error is not None:
             raise error
+        if traced:
+            tracing.settle()
         return outcome.result
 
     with _interrupts.deferred():
         record.begin(cell_id, name)
-        reply = _attempt(body, name)
-        if tracing_now:
-            tracing.stop()  # an interrupt does not reach it, and a failed cell's trace is worth having
+        with afterwards:
+            reply = _attempt(body, name)
         record.end(cell_id, reply)
     return reply
 

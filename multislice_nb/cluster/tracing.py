@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FOLDER", "start", "stop"]
+__all__ = ["FOLDER", "settle", "start", "stop"]
 
 FOLDER = "trace"
 """In the folder of a cell's record, so that it goes with that if nobody fetches it."""
@@ -32,6 +32,13 @@ def start(folder: Path) -> None:
         raise RuntimeError(
             f"the trace did not start ({error}); if one of your own runs, end it with jax.profiler.stop_trace()"
         ) from error
+
+
+def settle() -> None:
+    """Wait until all arrays are there: a cell may end while devices still work for it, and that belongs to its trace."""
+    import jax
+
+    jax.block_until_ready(jax.live_arrays())
 
 
 def stop() -> None:

@@ -19,7 +19,7 @@ import jax, jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 mesh = jax.sharding.Mesh(jax.devices(), ("x",))
 ones = jax.jit(lambda: jnp.ones((64, 64)), out_shardings=NamedSharding(mesh, P("x")))()
-total = float(jax.jit(lambda x: jnp.sum(x @ x), out_shardings=NamedSharding(mesh, P()))(ones))
+summed = jax.jit(lambda x: jnp.sum(x @ x), out_shardings=NamedSharding(mesh, P()))(ones)
 """
 HOSTS = [f"slice_00{slice_id}_worker_00{worker_id}" for slice_id in (0, 1) for worker_id in (0, 1)]
 
@@ -32,7 +32,7 @@ def left_there(cluster: Cluster) -> list[str]:
 
 def test_a_cell_is_traced_on_every_worker(cluster: Cluster, tmp_path: Path) -> None:
     """One run with a trace for each worker, in which each of its devices has computed and summed; nothing stays there."""
-    result = cluster.run(STEP + "total", profile=tmp_path / "traces")
+    result = cluster.run(STEP + "float(summed)", profile=tmp_path / "traces")
     assert result.values == [64.0**3] * 4
     profile = result.profile
     assert profile is not None

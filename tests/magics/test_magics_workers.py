@@ -128,3 +128,22 @@ def test_variables_are_set_on_the_workers(attached: str, run: Run, shell: Intera
     assert "[all 4]\nCOLOUR=blue" in repr(run("%multislice environment variables --values"))
     assert "jax" in str(run("%multislice environment"))
     run("%multislice environment clean")
+
+
+def test_a_cell_is_profiled(
+    attached: str, run: Run, shell: InteractiveShell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--profile` shows where the time of each worker went and how to open the traces; a folder alone is refused."""
+    work = "import jax, jax.numpy as jnp\nx = jax.block_until_ready(jnp.ones((64, 64)) @ jnp.ones((64, 64)))"
+    run(f"%%multislice --profile --profile-folder {tmp_path}\n{work}")
+    printed = capsys.readouterr().out
+    assert f"xprof --logdir={tmp_path}" in printed
+    for host in ("slice_000_worker_000", "slice_001_worker_001"):
+        assert host in printed
+    run(f"%%multislice --profile --profile-folder {tmp_path} -o kept\nimport jax")
+    profile = shell.user_ns["kept"].profile
+    assert len(profile.hosts) == 4
+    assert "No device ran anything" in str(profile)
+    assert capsys.readouterr().out == ""
+    with pytest.raises(errors.MagicError, match="without --profile"):
+        run("%%multislice --profile-folder here\n1")
