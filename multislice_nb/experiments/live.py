@@ -36,7 +36,16 @@ class Progress(Protocol):
 
 def shower() -> Callable[[Progress], None]:
     """A callback that shows progress: a line that changes where somebody watches, else a line for each milestone."""
-    return _Line().show if _watched() else _printer()
+    if not _watched():
+        return _printer()
+    line, said = _Line(), ""
+
+    def show(progress: Progress) -> None:
+        nonlocal said
+        before, said = said, progress.milestone or ""
+        line.show(progress, certainly=said != before)
+
+    return show
 
 
 def sweep_shower() -> Callable[[SweepProgress], None]:
@@ -46,7 +55,8 @@ def sweep_shower() -> Callable[[SweepProgress], None]:
     line, chart = _Line(), LiveChart()
 
     def show(progress: SweepProgress) -> None:
-        line.show(progress)
+        # Not each milestone: configurations that are skipped follow one another at once.
+        line.show(progress, certainly=progress.done == progress.total)
         chart.show(progress)
 
     return show
@@ -67,7 +77,9 @@ class LiveChart:
         soon = time.monotonic() - self._drawn_at < CHART_INTERVAL
         if "ok" not in ends or points == self._points or (soon and not over):
             return
-        self._output.put(progress.results.plot_tflops())  # none of pyplot's: nothing keeps it once it is drawn
+        self._output.put(
+            progress.results.plot_tflops()
+        )  # none of pyplot's: nothing keeps it once it is drawn
         self._drawn_at, self._points = time.monotonic(), points
 
 
@@ -77,13 +89,12 @@ class _Line:
     def __init__(self) -> None:
         self._output = _Output()
         self._drawn_at = float("-inf")
-        self._said: str | None = None
 
-    def show(self, progress: Progress) -> None:
-        """Show how far it is; a milestone always."""
+    def show(self, progress: Progress, *, certainly: bool) -> None:
+        """Show how far it is, unless the last time is not long ago."""
         now = time.monotonic()
-        if now - self._drawn_at >= LINE_INTERVAL or progress.milestone != self._said:
-            self._drawn_at, self._said = now, progress.milestone
+        if now - self._drawn_at >= LINE_INTERVAL or certainly:
+            self._drawn_at = now
             self._output.put({"text/plain": str(progress)}, raw=True)
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.experiments.results import Results, Row
 
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SweepProgress:
     """How far a sweep is.
@@ -49,12 +50,18 @@ class SweepProgress:
 def describe(row: Row) -> str:
     """A row in a few words, as in `fsdp batch 256: 0.041 TFLOP/s a chip (median of 10, ±2 %)`."""
     name = f"{row['strategy']} batch {row['batch_per_device']}"
+    name += on_slices(row["slices"], row.get("slices_attached") or row["slices"])
     if row["status"] == "oom":
         return f"{name}: out of memory"
     if row["status"] != "ok":
         return f"{name}: {row['status']}"
     rate, steps = row["tflops_per_chip"], len(row["step_seconds_all"])
     return f"{name}: {rate:.3g} TFLOP/s a chip (median of {steps}, ±{100 * row['spread']:.0f} %)"
+
+
+def on_slices(slices: int, attached: int) -> str:
+    """What a name needs where not all slices take part."""
+    return "" if slices == attached else f" on {slices} of {attached} slices"
 
 
 def duration(seconds: float) -> str:
