@@ -47,6 +47,7 @@ HEADS = (
     "engines",
     "attach s",
     *(f"{name} s" for name in PHASES.values()),
+    "CPU s",
     "cell ms",
     "direct ms",
     "broadcast ms",
@@ -88,6 +89,13 @@ def attach(name: str) -> tuple[Cluster, dict[str, float]]:
     return cluster, {"attach": end - start} | seconds
 
 
+def processor_seconds(emulator: EmulatorAddress) -> float:
+    """Processor time so far of this process, the emulator and all that ran on its workers: what load does not blur."""
+    reaper = psutil.Process(emulator.reaper_pid)
+    everyone = [psutil.Process(), reaper, *reaper.children(recursive=True)]
+    return sum(sum(process.cpu_times()[:4]) for process in everyone)  # its own, and of children that ended
+
+
 def of_role(emulator: EmulatorAddress, role: str) -> list[psutil.Process]:
     """The processes that the workers' engines or the controller consist of."""
     found = []
@@ -110,13 +118,15 @@ def measured(engines: int) -> dict[str, Any]:
     )
     try:
         queued_resource.wait()
-        before = me.memory_info().rss
+        before, busy = me.memory_info().rss, processor_seconds(emulator)
         cluster, seconds = attach(queued_resource.name)
+        busy = processor_seconds(emulator) - busy
         everyone = cluster.client[:]
         broadcast = cluster.client.broadcast_view()
         row = {
             "engines": len(cluster.workers),
             **{f"{name} s": round(value, 1) for name, value in seconds.items()},
+            "CPU s": round(busy, 1),
             "cell ms": round(median_milliseconds(lambda: cluster.run("1 + 1")), 1),
             "direct ms": round(median_milliseconds(lambda: everyone.apply_sync(os.getpid)), 1),
             "broadcast ms": round(median_milliseconds(lambda: broadcast.apply_sync(os.getpid)), 1),
@@ -173,7 +183,9 @@ def main(sizes: list[int]) -> None:
                 lines = done.stdout.splitlines()
                 row = json.loads(lines[-1]) if done.returncode == 0 and lines else {}
                 print_row(
-                    [row[head] for head in HEADS] if row else [engines, f"failed: exit {done.returncode}"]
+                    [row.get(head, "") for head in HEADS]
+                    if row
+                    else [engines, f"failed: exit {done.returncode}"]
                 )
             except subprocess.TimeoutExpired:
                 print_row([engines, f"not done within {DEADLINE} s"])
