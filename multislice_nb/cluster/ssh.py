@@ -7,6 +7,7 @@ resource alone, so a name or address that is used again after a deletion never m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -211,7 +212,11 @@ class Connections:
         worker = self._workers[rank]
         try:
             async with asyncio.timeout(deadline):
-                done = await self._connection(rank).run(command, input=stdin, encoding=None)
+                process = await self._connection(rank).create_process(command, encoding=None)
+                with contextlib.suppress(BrokenPipeError):  # it ended without reading: its exit status counts
+                    process.stdin.write(stdin)
+                    process.stdin.write_eof()
+                done = await process.wait()
         except TimeoutError as error:
             raise errors.ConnectError(
                 f"A command on {worker} did not end within {deadline:.0f} s: {command[:120]}",

@@ -8,7 +8,7 @@ import subprocess
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -113,6 +113,23 @@ def test_a_new_key_is_made_known_to_the_workers(reached: Reach, tmp_path: Path) 
         assert [node.metadata["ssh-keys"] for node in cloud.get(name).nodes()] == kept
     finally:
         cloud.ssh = usual
+
+
+def test_input_that_nobody_reads_is_no_lost_connection(
+    reached: Reach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command may end before it is sent its input; what it left is its exit status."""
+    connection = reached.connections._open[0]
+    create = connection.create_process
+
+    async def create_late(*args: Any, **options: Any) -> Any:
+        process = await create(*args, **options)
+        await process.wait_closed()
+        return process
+
+    monkeypatch.setattr(connection, "create_process", create_late)
+    ended = sync(reached.connections.run, 0, "echo told; exit 3", stdin=b"unread")
+    assert (ended.exit_status, ended.stdout) == (3, "told\n")
 
 
 class Profiles(BaseHTTPRequestHandler):
