@@ -24,6 +24,8 @@ _GIB = 2**30
 _PARTS = ("compute", "HBM", "ICI", "DCN")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 _FITS, _TWICE, _OUT, _UNKNOWN = "fits", "fits, computing some of it twice", "out of memory", "by closed form"
+_BATCH = ", batch "
+"""Between a strategy and its batch, in names of plans."""
 _BEYOND = 1.5
 """How far beyond what is usable a bar may reach, as a share of it; the number beside it tells the rest."""
 
@@ -138,7 +140,7 @@ def memory(plans: Sequence[Plan], *, theme: ThemeName = "light") -> Chart:
     labels, common = _short(list(known))
     _stack(axes, colours, wide, labels, states, scale=1.0)
     for row, gib in enumerate(table["gib"]):
-        _end(axes, colours, min(gib, _BEYOND * limit), row, f"{gib:.3g} GiB")
+        _end(axes, colours, max(limit, min(gib, _BEYOND * limit)), row, f"{gib:.3g} GiB")
     axes.axvline(limit, color=colours.ink, linewidth=1.2, linestyle=(0, (4, 2)))
     axes.set_xlim(0, 1.2 * max(limit, float(wide.sum(axis=1).max())))
     dress(axes, colours, x="HBM of a device (GiB)", y="")
@@ -173,19 +175,26 @@ def _named(plans: Sequence[Plan]) -> dict[str, Plan]:
     """Plans by strategy, and by batch where a strategy has several."""
     strategies = [plan.parallelism.name for plan in plans]
     return {
-        name if strategies.count(name) == 1 else f"{name}, batch {plan.batch}": plan
+        name
+        if strategies.count(name) == 1
+        else _BATCH.join(
+            (name, "of its own" if plan.batch is None else f"{plan.batch:,}".replace(",", " "))
+        ): plan
         for name, plan in zip(strategies, plans, strict=True)
     }
 
 
 def _short(names: list[str]) -> tuple[list[str], str]:
-    """Names without the parts with which all of them end, and those parts."""
-    parts = [name.split(" + ") for name in names]
+    """Names without the parts with which the strategies of all of them end, and those parts."""
+    halves = [name.partition(_BATCH) for name in names]
+    parts = [strategy.split(" + ") for strategy, _, _ in halves]
+    least = 0 if all(batch for _, _, batch in halves) else 1  # something must be left of a name
     common: list[str] = []
-    while len(parts) > 1 and all(len(one) > 1 for one in parts) and len({one[-1] for one in parts}) == 1:
+    while len(parts) > 1 and min(map(len, parts)) > least and len({one[-1] for one in parts}) == 1:
         common.insert(0, parts[0][-1])
         parts = [one[:-1] for one in parts]
-    return [" + ".join(one) for one in parts], " + ".join(common)
+    labels = [" + ".join(one) + mark + batch for one, (_, mark, batch) in zip(parts, halves, strict=True)]
+    return [label.removeprefix(", ") for label in labels], " + ".join(common)
 
 
 def _joined(note: str, common: str) -> str:

@@ -1,78 +1,55 @@
-"""The notebooks as people run them."""
+"""The notebooks as people run them, in every way in which they do.
+
+With MULTISLICE_NB_EVERY_NOTEBOOK=1 every notebook runs in every way, which takes about a quarter of an hour;
+otherwise all of them run under nbmake, and the other ways run those that are quick and have something to show.
+"""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from multislice_nb.demo import find_notebook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
-FOLDER = Path(__file__).parents[2] / "notebooks"
-NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
+    from tests.notebooks.ways import FOLDER, NOTEBOOKS, WAYS, check_cells, code_cells, copied
+else:
+    from ways import FOLDER, NOTEBOOKS, WAYS, check_cells, code_cells, copied
+
 SCREEN = 30
 """Lines of a cell that fit on a screen."""
 
-
-def load(path: Path) -> list[dict[str, Any]]:
-    """A notebook's code cells."""
-    cells: list[dict[str, Any]] = json.loads(path.read_text())["cells"]
-    return [cell for cell in cells if cell["cell_type"] == "code"]
-
-
-@pytest.fixture
-def own_emulator(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of an emulator that nobody else uses, stopped at the end."""
-    environment = os.environ | {"MULTISLICE_NB_HOME": str(tmp_path / "home")}
-    yield environment
-    subprocess.run(
-        [sys.executable, "-m", "multislice_nb", "emulator", "stop"],
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
+QUICK = ("05_data_parallelism",)
+EVERY = [(name, way) for way in WAYS for name in NOTEBOOKS]
+CHOSEN = [(name, way) for name, way in EVERY if way == "nbmake" or name in QUICK]
 
 
 def test_there_are_notebooks() -> None:
     """The quickstart is there, and is found by name."""
-    assert "00_quickstart.ipynb" in NOTEBOOKS
+    assert "00_quickstart" in NOTEBOOKS
     assert find_notebook("00_quickstart.ipynb").samefile(FOLDER / "00_quickstart.ipynb")
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_committed_without_outputs(name: str) -> None:
-    """No output, no execution count, no cell longer than a screen, and one parameters cell."""
-    cells = load(FOLDER / name)
+def test_committed_as_it_should_be(name: str) -> None:
+    """No output, no execution count, no cell longer than a screen, and parameters that each have a comment."""
+    path = FOLDER / f"{name}.ipynb"
+    cells = code_cells(path)
     assert not [cell for cell in cells if cell["outputs"] or cell["execution_count"]]
     assert all(len("".join(cell["source"]).splitlines()) <= SCREEN for cell in cells)
-    assert sum("parameters" in cell["metadata"].get("tags", []) for cell in cells) == 1
+    (parameters,) = (cell for cell in cells if "parameters" in cell["metadata"].get("tags", []))
+    assert all(" = " in line and "  # " in line for line in parameters["source"])
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_every_cell_runs(name: str, tmp_path: Path, own_emulator: dict[str, str]) -> None:
-    """With nbmake it passes, and every code cell really ran, which nbmake alone does not see to."""
-    copy = tmp_path / name
-    copy.write_text((FOLDER / name).read_text())
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbmake", "--overwrite",
-         "--nbmake-timeout=500", f"--rootdir={tmp_path}", "-c", os.devnull, str(copy)],
-        cwd=tmp_path,
-        env=own_emulator,
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-5000:]
-    cells = [cell for cell in load(copy) if "".join(cell["source"]).strip()]
-    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
-    assert not [o for cell in cells for o in cell["outputs"] if o["output_type"] == "error"]
-    assert not [o for cell in cells for o in cell["outputs"] if "UsageError" in str(o)]
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize(("name", "way"), EVERY if os.environ.get("MULTISLICE_NB_EVERY_NOTEBOOK") else CHOSEN)
+def test_every_cell_runs(name: str, way: str, tmp_path: Path) -> None:
+    """It passes, every cell ran, none warned, and nothing is left."""
+    path = copied(name, tmp_path)
+    said = WAYS[way](path)
+    check_cells(path, said)

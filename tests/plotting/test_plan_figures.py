@@ -116,6 +116,9 @@ def test_memory_is_shown_against_what_is_usable(plans: Plans) -> None:
     assert "400 GiB" in said
     assert "30.75 GiB that a program may use" in said
     assert chart.axes[0].get_xlim()[1] < 80
+    batches = plotting.memory([replace(first, batch=batch) for batch in (1024, 2048)])
+    assert "batch 1 024\n" in words(batches)
+    assert "all with 8-way FSDP + 2-way data over DCN" in words(batches)
     guessed = plotting.memory([replace(first, fits=None), replace(second, hbm_bytes=None)])
     assert list(guessed.table["state"]) == ["by closed form"]
     with pytest.raises(InvalidRequestError, match="tells of memory"):
