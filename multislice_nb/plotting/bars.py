@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from multislice_nb.plotting.style import Theme
-    from multislice_nb.sharding import Plan, Prediction
+    from multislice_nb.sharding import Plan, Prediction, Traffic
 
 __all__ = ["breakdown", "memory", "traffic"]
 
@@ -63,33 +63,34 @@ def breakdown(steps: Sequence[Plan] | Mapping[str, Prediction], *, theme: ThemeN
     return chart
 
 
-def traffic(plans: Sequence[Plan], *, theme: ThemeName = "light") -> Chart:
+def traffic(steps: Sequence[Plan] | Mapping[str, Traffic], *, theme: ThemeName = "light") -> Chart:
     """Megabytes that a device moves in a step over ICI and over DCN, by strategy and kind of collective.
 
     Args:
-        plans: From `sharding.compare_plans`.
+        steps: From `sharding.compare_plans`, or closed forms of `sharding.traffic` by name.
         theme: `light` or `dark`.
 
     Returns:
         A figure of two panels; `table` has megabytes by strategy, network and kind.
 
     Raises:
-        InvalidRequestError: If no plan moves anything.
+        InvalidRequestError: If no step moves anything.
     """
+    moving = {name: moved for name, moved in _moved(steps).items() if any(moved.values())}
     rows = [
         {"strategy": name, "network": network, "kind": kind, "megabytes": amount / 1e6}
-        for name, plan in _named(plans).items()
-        for network, moved in (("ICI", plan.ici), ("DCN", plan.dcn))
+        for name, networks in moving.items()
+        for network, moved in networks.items()
         for kind, amount in moved.items()
         if amount >= 1e3  # sums of single numbers, such as the loss, would only fill the legend
     ]
     if not rows:
         raise InvalidRequestError(
-            "None of these plans moves anything.", fix="Give plans of several devices that fit into memory."
+            "None of these steps moves anything.", fix="Give steps of several devices that fit into memory."
         )
     table = pd.DataFrame(rows)
     kinds = list(dict.fromkeys(table["kind"]))
-    names = [name for name, plan in _named(plans).items() if plan.ici or plan.dcn]
+    names = list(moving)
     labels, common = _short(names)
     chart, panels, colours = new_charts(table, theme, columns=2, size=(9.4, 0.9 + 0.46 * len(names)))
     for axes, network in zip(panels, ("ICI", "DCN"), strict=True):
@@ -169,6 +170,13 @@ def _predictions(steps: Sequence[Plan] | Mapping[str, Prediction]) -> dict[str, 
             fix="Give at least one plan that fits into memory, or one prediction.",
         )
     return found
+
+
+def _moved(steps: Sequence[Plan] | Mapping[str, Traffic]) -> dict[str, dict[str, Mapping[str, float]]]:
+    """Bytes by name, network and kind; over DCN those that a device hands to it."""
+    if hasattr(steps, "items"):
+        return {name: {"ICI": one.ici, "DCN": one.dcn_payload} for name, one in steps.items()}
+    return {name: {"ICI": plan.ici, "DCN": plan.dcn} for name, plan in _named(steps).items()}
 
 
 def _named(plans: Sequence[Plan]) -> dict[str, Plan]:

@@ -14,12 +14,13 @@ __all__ = ["weak_scaling"]
 _NEEDED = ("strategy", "slices", "chips", "tflops_per_chip")
 
 
-def weak_scaling(frame: pd.DataFrame, *, theme: ThemeName = "light") -> Chart:
+def weak_scaling(frame: pd.DataFrame, *, title: str | None = None, theme: ThemeName = "light") -> Chart:
     """TFLOP/s of all slices together against the number of slices, the batch of a slice kept.
 
     Args:
         frame: Measurements: `strategy`, `slices`, `chips` (of all slices), `tflops_per_chip`. Where a strategy
             has several batch sizes on a number of slices, its largest common one counts.
+        title: Instead of a general one, as for predictions.
         theme: `light` or `dark`.
 
     Returns:
@@ -54,7 +55,7 @@ def weak_scaling(frame: pd.DataFrame, *, theme: ThemeName = "light") -> Chart:
     head(
         chart,
         colours,
-        title="Weak scaling over slices",
+        title=title if title is not None else "Weak scaling over slices",
         note="The batch of each slice is kept; dotted: linear",
     )
     return chart

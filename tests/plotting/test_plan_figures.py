@@ -96,6 +96,9 @@ def test_bytes_by_strategy_and_collective(plans: Plans) -> None:
     assert table[(first.parallelism.name, "DCN", "all-reduce")] == first.dcn["all-reduce"] / 1e6
     widths = sum(bar.get_width() for bar in chart.axes[0].patches)  # type: ignore[attr-defined]  # bars are rectangles
     assert widths == pytest.approx(sum(plan.ici_bytes for plan in plans) / 1e6)
+    closed = sharding.traffic(MLP, first.parallelism, 16384)
+    named = plotting.traffic({"one": closed}).table.set_index(["strategy", "network", "kind"])["megabytes"]
+    assert named[("one", "DCN", "all-reduce")] == closed.dcn_payload["all-reduce"] / 1e6
     with pytest.raises(InvalidRequestError, match="moves anything"):
         plotting.traffic([])
 
@@ -135,6 +138,7 @@ def test_weak_scaling_is_told_against_linear() -> None:
     assert list(chart.table["efficiency"]) == pytest.approx([1, 0.95, 0.8])
     assert list(chart.table["total_tflops"]) == [800, 1520, 2560]
     assert "80% of linear" in words(chart)
+    assert "Predicted" in words(plotting.weak_scaling(pd.DataFrame(rows), title="Predicted"))
     with pytest.raises(InvalidRequestError, match="one number of slices"):
         plotting.weak_scaling(pd.DataFrame(rows[:2]))
     with pytest.raises(InvalidRequestError, match="no column chips"):
