@@ -138,6 +138,7 @@ def _run_engine(folder: Path, spec: dict[str, Any], nanny_line: Connection) -> N
     Engine.launch_instance(
         [
             f"--profile-dir={_profile(folder, 'engine-profile')}",
+            f"--IPEngine.work_dir={Path.home()}",  # where `push` puts code and data, and shell commands begin
             "--IPEngine.timeout=60",
             f"--IPEngine.max_heartbeat_misses={_beats(ORPHANED, spec['heartbeat_milliseconds'] + 500)}",
             "--IPEngine.out_stream_factory=multislice_nb.cluster.streams.PythonStream",

@@ -67,6 +67,15 @@ def test_variables_stay(cluster: Cluster) -> None:
     assert cluster.run("x").values == [0, 10, 20, 30]
 
 
+def test_cells_begin_where_pushed_files_are(cluster: Cluster, tmp_path: Path) -> None:
+    """A folder that was pushed can be imported and its files opened by name."""
+    (tmp_path / "lesson.py").write_text("VALUE = 42\n")
+    cluster.files.push(tmp_path / "lesson.py")
+    assert cluster.run("import lesson; (lesson.VALUE, open('lesson.py').read())").values == [
+        (42, "VALUE = 42\n")
+    ] * len(cluster.workers)
+
+
 def test_a_users_own_hybrid_mesh(cluster: Cluster) -> None:
     """create_hybrid_device_mesh puts slices on the DCN axis, and a psum over each axis is right."""
     result = cluster.run("""
