@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_DIGITS = 2
+"""With which the name of an experiment begins."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notebook:
     """One experiment.
@@ -65,17 +69,19 @@ def notebook(name: str | Path) -> Notebook:
     """An experiment by its number, its name or its path.
 
     Args:
-        name: As in `03`, `03_sharding_ici`, or the path of a notebook of your own.
+        name: A number, as in `03` or `3`, the beginning of a name, or the path of a notebook of your own.
 
     Raises:
-        InvalidRequestError: There is no such notebook, or the number means several.
+        InvalidRequestError: There is no such notebook, or the name means several.
     """
     path = Path(name)
     if path.suffix == ".ipynb" and path.exists():
         return _read(path)
     known = [path.stem for path in sorted(folder().glob("[0-9]*.ipynb"))]
     wanted = path.stem.lower()
-    found = [one for one in known if one == wanted or re.split("[_-]", one)[0] == wanted]
+    beginning = wanted.zfill(_DIGITS) if wanted.isdigit() else wanted
+    found = [one for one in known if beginning and one.startswith(beginning)]
+    found = [wanted] if wanted in found else found
     if len(found) != 1:
         raise InvalidRequestError(
             f"There is no experiment {name}.{_near(wanted, known)}"
@@ -124,5 +130,5 @@ def _read(path: Path) -> Notebook:
 
 
 def _near(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]}?" if close else ""

@@ -86,6 +86,10 @@ class Execution:
         ]
         self._cell = 0
         self._heading = source.title
+        self._begun = 0.0
+        self._looks: asyncio.Queue[NotebookProgress] = (
+            asyncio.Queue()
+        )  # one for each cell, so that none is missed
 
     async def progress(self) -> AsyncGenerator[NotebookProgress, None]:
         """Run it to its end or its first failure. Closing this ends the kernel.
@@ -95,13 +99,14 @@ class Execution:
         """
         from nbclient.exceptions import CellExecutionError, DeadKernelError
 
-        begun = time.monotonic()
+        self._begun = time.monotonic()
         task = asyncio.ensure_future(self._client().async_execute())
         try:
-            while not task.done():
-                await asyncio.wait({task}, timeout=_TICK)
-                passed = time.monotonic() - begun
-                yield NotebookProgress(self._name, self._cell, len(self._cells), self._heading, passed)
+            while not (task.done() and self._looks.empty()):
+                try:
+                    yield await asyncio.wait_for(self._looks.get(), _TICK)
+                except TimeoutError:
+                    yield self._look()
             await task
         except CellExecutionError as failure:
             self.error = f"cell {self._cell}: {failure.ename}: {failure.evalue}"
@@ -121,18 +126,23 @@ class Execution:
             resources={"metadata": {"path": str(self._target.parent.resolve())}},
             # What a cell says is in the notebook; what the kernel's own log says is nothing to act on.
             extra_arguments=["--log-level=CRITICAL"],
-            on_cell_start=self._look,
+            on_cell_start=self._pass,
             on_cell_execute=self._begin,
             on_cell_executed=self._save,
         )
 
-    def _look(self, cell: Any, cell_index: int) -> None:  # noqa: ARG002 - nbclient's own names
+    def _look(self) -> NotebookProgress:
+        passed = time.monotonic() - self._begun
+        return NotebookProgress(self._name, self._cell, len(self._cells), self._heading, passed)
+
+    def _pass(self, cell: Any, cell_index: int) -> None:  # noqa: ARG002 - nbclient's own names
         """Remember a heading on the way."""
         if cell.cell_type == "markdown":
             self._heading = (headings(cell.source) or [self._heading])[-1]
 
     def _begin(self, **_: Any) -> None:
         self._cell += 1
+        self._looks.put_nowait(self._look())
 
     def _save(self, **_: Any) -> None:
         import nbformat

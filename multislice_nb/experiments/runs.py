@@ -6,12 +6,14 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from multislice_nb.cloud.display import html_table, text_table
 from multislice_nb.experiments import jsonlines
 
 if TYPE_CHECKING:
     import pandas as pd
 
 INDEX = "index.jsonl"
+_WIDTH = 72
 _SHOWN = ("name", "parameters", "status", "seconds", "results", "error", "notebook")
 
 
@@ -48,7 +50,7 @@ class Runs:
     def frame(self) -> pd.DataFrame:
         """A row for each run: its parameters and what it recorded are columns of their own.
 
-        A result with the name of a parameter has `result.` before it.
+        One with the name of another column has `parameter.` or `result.` before it.
         """
         import pandas as pd
 
@@ -61,27 +63,38 @@ class Runs:
         return f"<Runs {self.folder} runs={len(self)}>"
 
     def __str__(self) -> str:
-        return "\n".join([self._table().to_string(index=False), *self.problems])
+        rows = [
+            [text if name == "notebook" else _short(text) for name, text in zip(_SHOWN, row, strict=True)]
+            for row in self._cells()
+        ]
+        return "\n".join([text_table([name.upper() for name in _SHOWN], rows), *self.problems])
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(line)}</p>" for line in self.problems)
-        return self._table().to_html(index=False, border=0, escape=True) + notes
+        return html_table(_SHOWN, self._cells()) + notes
 
-    def _table(self) -> pd.DataFrame:
-        import pandas as pd
-
-        rows = [{name: _text(row.get(name, "")) for name in _SHOWN} for row in self.rows]
-        return pd.DataFrame(rows, columns=list(_SHOWN))
+    def _cells(self) -> list[list[str]]:
+        return [[_text(row.get(name, "")) for name in _SHOWN] for row in self.rows]
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
     parameters, results = row["parameters"], row["results"]
-    rest = {name: value for name, value in row.items() if name not in {"parameters", "results"}}
-    free = {name if name not in parameters else f"result.{name}": value for name, value in results.items()}
-    return {**parameters, **free, **rest}
+    own = {name: value for name, value in row.items() if name not in {"parameters", "results"}}
+    asked = {name if name not in own else f"parameter.{name}": value for name, value in parameters.items()}
+    taken = own.keys() | asked.keys()
+    found = {name if name not in taken else f"result.{name}": value for name, value in results.items()}
+    first: dict[str, Any] = {name: own.pop(name) for name in ("name", "status") if name in own}
+    return {**first, **asked, **found, **own}
 
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name}={one}" for name, one in value.items())
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+        return ", ".join(f"{name}={_text(one)}" for name, one in value.items())
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _short(text: str) -> str:
+    """So much of it that a table stays readable in a terminal: of an error its first line."""
+    line, *more = text.splitlines() or [""]
+    cut = line if len(line) <= _WIDTH else line[:_WIDTH]
+    return cut + ("…" if more or cut != line else "")

@@ -54,6 +54,10 @@ def test_a_run_keeps_its_notebook_results_and_files(small: Path, tmp_path: Path)
     assert len((folder / "index.jsonl").read_text().splitlines()) == 2
     assert runs.frame.loc[0, "quotient"] == 1.5
     assert runs.frame.loc[0, "bottom"] == 4
+    assert runs.frame.loc[0, "name"] == "99_dividing"
+    assert runs.frame.loc[0, "parameter.name"] == 2
+    assert str(done.notebook) in str(runs)
+    assert str(done.notebook) in runs._repr_html_()
     assert "<b>" not in runs._repr_html_()
 
 
@@ -148,8 +152,8 @@ def test_unknown_parameters_and_notebooks_are_refused(small: Path, tmp_path: Pat
 
 
 def test_shipped_notebooks_are_found_by_number() -> None:
-    """The quickstart is found by its number and its name, with its title and parameters."""
+    """The quickstart is found by its number, the beginning of its name and its name, with title and parameters."""
     found = notebook("00")
-    assert found == notebook("00_quickstart") == notebooks()[0]
+    assert found == notebook("0") == notebook("00_quick") == notebook("00_quickstart") == notebooks()[0]
     assert found.title.startswith("Quickstart")
     assert {"accelerator_type", "node_count", "strategies", "batch_sizes"} <= set(found.parameters)

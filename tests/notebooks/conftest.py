@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def nothing_left(emulator_home: Path) -> Iterator[None]:
-    """The session's emulator, on which there is nothing after a notebook has run, whatever came of it."""
+    """The session's emulator, on which a notebook leaves nothing, whatever comes of it."""
     import multislice_nb as ms
 
+    before = {one.name for one in ms.connect(emulator=True).list()}
     yield
-    left = ms.connect(emulator=True).list()
+    left = [one for one in ms.connect(emulator=True).list() if one.name not in before]
     for one in left:
         one.delete()
     assert not left, f"{left} stayed"
