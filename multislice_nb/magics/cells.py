@@ -9,7 +9,7 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.errors import MagicError
+from multislice_nb.errors import MagicError, WorkerError
 from multislice_nb.magics.live import Line
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from multislice_nb.cluster import CellResult, Cluster
     from multislice_nb.cluster.progress import CellProgress
 
-__all__ = ["CellInterrupted", "plain_warnings", "run_cell", "show_result", "variable_name"]
+__all__ = ["CellInterrupted", "plain_warnings", "run_cell", "show_failure", "show_result", "variable_name"]
 
 _QUIET = 0.5
 """Seconds that a cell may run before it is said that it runs."""
@@ -84,6 +84,14 @@ def show_result(result: CellResult, line: Line, group_outputs: str = "type") -> 
         from IPython.display import display
 
         display(result.profile)
+
+
+def show_failure(result: CellResult) -> None:
+    """Show how a cell failed, if it did, in the words of its exception."""
+    try:
+        result.raise_for_error()
+    except WorkerError as error:
+        print(*error._render_traceback_(), sep="\n")
 
 
 @contextlib.contextmanager

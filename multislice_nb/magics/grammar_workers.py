@@ -42,6 +42,12 @@ CELL = Subcommand(
             help="Stop the cell everywhere after so long",
         ),
         Argument(
+            name="no_raise",
+            flags=("--no-raise",),
+            switch=True,
+            help="Go on when it fails on a worker: the failure is shown, and with -o kept in the result",
+        ),
+        Argument(
             name="noblock",
             flags=("--noblock",),
             switch=True,

@@ -12,7 +12,7 @@ from multislice_nb.errors import MagicError
 from multislice_nb.magics import parser
 from multislice_nb.magics.actions import Actions
 from multislice_nb.magics.autocell import Autocell
-from multislice_nb.magics.cells import plain_warnings, run_cell, variable_name
+from multislice_nb.magics.cells import plain_warnings, run_cell, show_failure, variable_name
 from multislice_nb.magics.grammar import CELL
 from multislice_nb.magics.live import Line
 from multislice_nb.magics.reference import command_help, overview
@@ -81,11 +81,16 @@ class MultisliceMagics(Magics):
     def _run(self, options: dict[str, Any], cell: str) -> CellHandle | None:
         """A cell on the workers."""
         noblock, local = options.pop("noblock", False), options.pop("local", False)
+        no_raise = options.pop("no_raise", False)
         options.pop("block", None)
         wanted, folder = options.pop("profile", False), options.pop("profile_folder", None)
         if folder is not None and not wanted:
             raise MagicError("--profile-folder says nothing without --profile.", fix="Add --profile.")
         options["profile"] = folder or wanted
+        if noblock and no_raise:
+            raise MagicError(
+                "--no-raise says nothing with --noblock.", fix="Ask the handle: handle.result(check=False)."
+            )
         output = variable_name(options.pop("output")) if "output" in options else None
         cluster = self.actions.session.cluster(options.pop("cluster", None))
         if self.autocell.on:
@@ -98,7 +103,10 @@ class MultisliceMagics(Magics):
         result = run_cell(cluster, cell, watched=self.watched, show=output is None, **defaults | options)
         if output is not None:
             self._shell.user_ns[output] = result
-        result.raise_for_error()
+        if not no_raise:
+            result.raise_for_error()
+        elif output is None:
+            show_failure(result)
         return None
 
     def _submit(

@@ -91,6 +91,20 @@ def test_a_cell_can_be_left_running(attached: str, run: Run, shell: InteractiveS
     assert shell.user_ns["later"].result(timeout=30).values == ["late"] * 2
 
 
+def test_a_failure_can_be_looked_at(
+    attached: str, run: Run, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--no-raise` shows a failure, or keeps it in the result, and the notebook goes on."""
+    cell = "import os\nassert os.environ['MULTISLICE_NB_RANK'] != '2', 'bad shard'"
+    run(f"%%multislice --no-raise\n{cell}")
+    assert "WorkerError: AssertionError on rank 2 (slice 1, worker 0): bad shard" in capsys.readouterr().out
+    run(f"%%multislice --no-raise -o kept\n{cell}")
+    assert [error is None for error in shell.user_ns["kept"].errors] == [True, True, False, True]
+    assert capsys.readouterr().out == ""
+    with pytest.raises(errors.MagicError, match="--noblock"):
+        run("%%multislice --no-raise --noblock\n1")
+
+
 def test_a_cell_can_run_here_too(attached: str, run: Run, shell: InteractiveShell) -> None:
     """`--local` runs the cell here first, and on the workers only if it did well."""
     run("%%multislice --local -o both\nshared = 'both'\nshared")
