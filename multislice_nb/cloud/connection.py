@@ -6,15 +6,17 @@ import atexit
 import os
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from multislice_nb import config
 from multislice_nb._portal import loop, sync
 from multislice_nb.cloud.channel import google_clients, loopback_clients
 from multislice_nb.cloud.client import TpuApi
-from multislice_nb.cloud.ledger import Ledger
+from multislice_nb.cloud.ledger import Entry, Ledger
 from multislice_nb.cloud.session import Cloud
 from multislice_nb.cloud.ssh_settings import SshSettings, google_ssh
+from multislice_nb.errors import MultisliceError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -74,20 +76,38 @@ def close_all() -> None:
 
 
 def _at_exit() -> None:
-    """Say what stays when this process ends, then let go of everything."""
-    kept = {
-        (entry.zone, entry.name): entry
+    """Delete what was asked for until now, say what stays, then let go of everything."""
+    left = {
+        (entry.zone, entry.name): (cloud, entry)
         for cloud in _open.values()
         if not cloud.closed and not (cloud.is_emulator and _stopped_emulator())
         for entry in cloud.ledger.entries()
         if entry.owner_pid == os.getpid() and entry.project == cloud.project
     }
-    for entry in kept.values():
+    for cloud, entry in left.values():
+        if entry.request_id in cloud.until_exit and _deleted_at_exit(cloud, entry):
+            continue
         sys.stderr.write(
             f"{entry.name} in {entry.zone} stays, with {entry.chips} chips. Find it again with reclaim(), or: "
             f"gcloud compute tpus queued-resources delete {entry.name} --zone={entry.zone} --force\n"
         )
     close_all()
+
+
+def _deleted_at_exit(cloud: Cloud, entry: Entry) -> bool:
+    """Ask for its deletion without waiting for it: an ending kernel has a few seconds."""
+    # Overdue from now on, so that the next connect() sees to it whatever comes of this.
+    cloud.ledger.extend(entry.request_id, time.time())
+    try:
+        sync(cloud.provider.delete_queued_resource, entry.name, entry.zone, force=True)
+    except NotFoundError:
+        cloud.ledger.end(entry.project, entry.zone, entry.name)
+    except MultisliceError as error:
+        sys.stderr.write(f"{error}\n")
+        return False
+    else:
+        sys.stderr.write(f"{entry.name} in {entry.zone} is being deleted, as its notebook ends.\n")
+    return True
 
 
 def _stopped_emulator() -> bool:

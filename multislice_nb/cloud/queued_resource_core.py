@@ -151,7 +151,12 @@ class QueuedResourceCore:
         old = self.cloud.ledger.find(self.status.project, self.zone, self.name)
         await self.adelete(timeout=timeout)
         ttl = old.expires_at - old.asked_at if old and old.expires_at is not None else None
-        again = await self.cloud.acreate(request, ttl=ttl, idle_limit=old.idle_limit if old else None)
+        again = await self.cloud.acreate(
+            request,
+            ttl=ttl,
+            idle_limit=old.idle_limit if old else None,
+            until_exit=old is not None and old.request_id in self.cloud.until_exit,
+        )
         self.status = again.status
 
     async def _node_changes(self) -> AsyncGenerator[tuple[NodeStatus, ...], None]:

@@ -42,6 +42,7 @@ class Cloud(CloudCore):
         wait: bool = False,
         ttl: str | float | timedelta | None = None,
         idle_limit: str | float | timedelta | None = None,
+        until_exit: bool = False,
         recreate: bool = False,
         zones: Sequence[str] = (),
         capacities: Sequence[str] = (),
@@ -60,6 +61,8 @@ class Cloud(CloudCore):
             ttl: Time to live, as `8h`: it is deleted when that is over, by this process or at the next
                 `connect()`; and the service drops it by itself if it has no capacity by then.
             idle_limit: It is deleted when it was not used for that long.
+            until_exit: It is deleted when this process ends, as when a notebook's kernel is stopped after a cell
+                failed. A process that is killed cannot: give a time to live besides.
             recreate: Whether to delete a queued resource that has the name already, and wait until it is gone.
             zones: Zones to ask in.
             capacities: Kinds of capacity to ask for: on-demand, spot, reserved.
@@ -72,7 +75,12 @@ class Cloud(CloudCore):
             AlreadyExistsError: The name is taken.
             CloudError: The API refused it; says why.
         """
-        ends: dict[str, Any] = {"ttl": ttl, "idle_limit": idle_limit, "recreate": recreate}
+        ends: dict[str, Any] = {
+            "ttl": ttl,
+            "idle_limit": idle_limit,
+            "until_exit": until_exit,
+            "recreate": recreate,
+        }
         if zones or capacities:
             search: dict[str, Any] = {
                 "zones": zones,

@@ -46,6 +46,8 @@ class CloudCore:
         self.ssh = ssh
         self.ledger = ledger
         self.janitor = Janitor(provider, ledger)
+        self.until_exit: set[str] = set()
+        """Ids of requests whose slices go when this process ends."""
         self._id = uuid.uuid4().hex[:16]
         self._towers: dict[str, Watchtower] = {}
         self._closed = False
@@ -101,6 +103,7 @@ class CloudCore:
         *,
         ttl: str | float | timedelta | None = None,
         idle_limit: str | float | timedelta | None = None,
+        until_exit: bool = False,
         recreate: bool = False,
         **fields: Any,
     ) -> QueuedResource:
@@ -119,6 +122,8 @@ class CloudCore:
             if not isinstance(error, UnavailableError):
                 self.ledger.strike(request_id)
             raise
+        if until_exit:
+            self.until_exit.add(request_id)
         if any((entry.expires_at, entry.idle_limit)):
             self.janitor.look_after()
         found = await self.provider.get_queued_resource(request.name, str(request.zone))
@@ -136,7 +141,9 @@ class CloudCore:
         **fields: Any,
     ) -> QueuedResource:
         """Twin of `create` with zones or capacities."""
-        ends = {key: fields.pop(key) for key in ("ttl", "idle_limit", "recreate") if key in fields}
+        ends = {
+            key: fields.pop(key) for key in ("ttl", "idle_limit", "until_exit", "recreate") if key in fields
+        }
         requests = capacity.candidates(complete(name, fields, self.project, self.zone), zones, capacities)
 
         async def create(request: QueuedResourceRequest) -> QueuedResource:

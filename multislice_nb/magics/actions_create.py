@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CreateActions"]
 
-_OURS = {"ttl", "idle_limit", "zones", "capacities", "race", "capacity_timeout", "recreate"}
+_OURS = {"ttl", "idle_limit", "until_exit", "zones", "capacities", "race", "capacity_timeout", "recreate"}
 """Of `Cloud.create`, but no fields of a request."""
 _SEARCH = {"zones", "capacities"}
-_ENDS = {"ttl", "idle_limit", "recreate"}
+_ENDS = {"ttl", "idle_limit", "until_exit", "recreate"}
 
 
 class CreateActions(Base):

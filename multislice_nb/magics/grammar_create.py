@@ -162,6 +162,12 @@ _WHEN = (
         help="Delete it when it was not used for so long",
     ),
     Argument(
+        name="until_exit",
+        flags=("--until-exit",),
+        switch=True,
+        help="Delete it when this kernel ends",
+    ),
+    Argument(
         name="zones",
         flags=("--zones",),
         convert=words,
@@ -231,7 +237,7 @@ _NAME = Argument(
 )
 
 _OURS = (
-    "ttl", "idle_limit", "zones", "capacities", "race", "in_order", "capacity_timeout", "recreate", "wait",
+    "ttl", "idle_limit", "until_exit", "zones", "capacities", "race", "in_order", "capacity_timeout", "recreate", "wait",
     "dry_run",
 )  # fmt: skip
 

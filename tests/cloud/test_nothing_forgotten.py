@@ -137,6 +137,29 @@ def test_a_script_that_ends_says_what_stays(emulator_home, cloud):
     assert "queued-resources delete stays --zone=us-central2-b --force" in ended.stderr
 
 
+def test_what_was_asked_for_until_exit_goes_with_its_process(emulator_home, cloud):
+    """With `until_exit` a process that ends by an error takes its slices along, and says so."""
+    code = (
+        "import multislice_nb as ms\n"
+        "ms.connect(emulator=True).create('brief', accelerator_type='v4-8', until_exit=True).wait()\n"
+        "raise SystemExit('a cell failed')"
+    )
+    environment = {**os.environ, "MULTISLICE_NB_HOME": str(emulator_home)}
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "a cell failed" in ended.stderr
+    assert "brief in us-central2-b is being deleted" in ended.stderr
+    until(lambda: not cloud.list())
+    connect(emulator=True)  # sees to what was still being deleted
+    assert cloud.ledger.entries() == ()
+
+
 def test_somebody_elses_deletion_is_noticed(cloud):
     """What was deleted elsewhere is struck out of the ledger when reclaim looks."""
     cloud.create("elsewhere", accelerator_type="v4-8").wait()
