@@ -1,4 +1,4 @@
-"""Tables as text and as HTML, from the same rows; whatever came from elsewhere is escaped."""
+"""Tables as text and as HTML, from the same rows, and counts; whatever came from elsewhere is escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["html_table", "text_table"]
+__all__ = ["counted", "html_table", "text_table"]
+
+
+def counted(number: int | None, thing: str) -> str:
+    """`1 worker`, `4 workers`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb.cloud import checks
+from multislice_nb.cloud.display import counted
 from multislice_nb.cloud.kinds import capacity_name, generation_name
 from multislice_nb.cloud.times import format_duration, format_time
 from multislice_nb.errors import InvalidRequestError
@@ -213,8 +214,8 @@ class QueuedResourceRequest:
         until = self.valid_until_duration or self.valid_until_time
         parts = [
             f"{slices}{kind.name}",
-            f"{self.chips} chips",
-            f"{kind.workers * self.node_count} workers",
+            counted(self.chips, "chip"),
+            counted(kind.workers * self.node_count, "worker"),
             self.capacity,
             *([self.zone] if self.zone else []),
             *([f"gives up {_when(until)}"] if until else []),

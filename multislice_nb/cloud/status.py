@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from multislice_nb.cloud.display import html_table
-from multislice_nb.cloud.times import format_duration, format_time, short
+from multislice_nb.cloud.display import counted, html_table
+from multislice_nb.cloud.times import format_time, short
 from multislice_nb.errors import AcceleratorTypeError
 from multislice_nb.tpu import AcceleratorType
 
@@ -237,14 +237,14 @@ class QueuedResourceStatus:
         )
 
     def __str__(self) -> str:
-        chips = f" · {self.chips} chips · {self.workers} workers" if self.chips else ""
+        chips = f" · {counted(self.chips, 'chip')} · {counted(self.workers, 'worker')}" if self.chips else ""
         seconds = self.time_in_state()
         lasting = "" if seconds is None else f" for {short(seconds)}"
         reason = f" · {self.error}" if self.error else ""
         until = ""
         if self.valid_until and self.is_waiting:
             left = self.valid_until - datetime.now(UTC)
-            until = f" · gives up in {format_duration(left)}" if left.total_seconds() >= 1 else " · giving up"
+            until = f" · gives up in {short(left)}" if left.total_seconds() >= 1 else " · giving up"
         return f"{self.name}   {self.shape}{chips} · {self.capacity} · {self.state}{lasting}{until}{reason}"
 
     def _repr_html_(self) -> str:

@@ -6,6 +6,7 @@ import html
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from multislice_nb.cloud.display import counted
 from multislice_nb.cluster.inventory import ranks_text
 
 if TYPE_CHECKING:
@@ -89,13 +90,13 @@ class PushResult:
     def __str__(self) -> str:
         total, what = len(self.sent), f"{self.source.name} -> {self.destination}"
         everyone = f"{total} workers" if total > 1 else ranks_text(self.sent)
-        text = f"{what}: {self.files} files, {size_text(self.size)} on {everyone}"
+        text = f"{what}: {counted(self.files, 'file')}, {size_text(self.size)} on {everyone}"
         if self.unchanged:
             return f"{text}; unchanged, nothing sent"
         took = [rank for rank, count in self.sent.items() if count]
         lines = [f"{text} in {self.seconds:.1f} s"]
         if took:
-            share = f"{max(self.sent.values())} files to {ranks_text(took, total=total)}"
+            share = f"{counted(max(self.sent.values()), 'file')} to {ranks_text(took, total=total)}"
             lines.append(
                 f"sent {share}; {size_text(self.uplink_bytes)} from this machine ({len(self.direct)} x)"
             )
@@ -135,7 +136,7 @@ class PullResult:
     def __str__(self) -> str:
         count = sum(self.files.values())
         what = f"{self.source} of {ranks_text(self.files)} -> {self.folder}"
-        lines = [f"{what}: {count} files, {size_text(self.size)} in {self.seconds:.1f} s"]
+        lines = [f"{what}: {counted(count, 'file')}, {size_text(self.size)} in {self.seconds:.1f} s"]
         lines += [f"left out of rank {rank}: {_some(names)}" for rank, names in self.skipped.items() if names]
         return "\n".join(lines)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb.cloud.display import counted
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.actions_create import CreateActions
 from multislice_nb.magics.actions_environment import EnvironmentActions
@@ -156,7 +157,9 @@ class Actions(
 def _farewell(one: QueuedResource, *, waited: bool) -> str:
     status = one.status
     released = (
-        f" · {status.workers} workers, {status.chips} chips released" if waited and status.chips else ""
+        f" · {counted(status.workers, 'worker')}, {counted(status.chips, 'chip')} released"
+        if waited and status.chips
+        else ""
     )
     verb = "deleted" if waited else "is being deleted"
     started = next((change.at for change in one.timeline() if change.state == "ACTIVE"), None)

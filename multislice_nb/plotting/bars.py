@@ -58,7 +58,7 @@ def breakdown(steps: Sequence[Plan] | Mapping[str, Prediction], *, theme: ThemeN
     axes.set_xlim(0, 1.18 * max(one.step_seconds for one in predictions.values()) * 1e3)
     dress(axes, colours, x="Time of a step (ms)", y="")
     axes.grid(visible=False, axis="y")
-    note = "Predicted; DCN is what nothing hides"
+    note = "Predicted; DCN is what nothing hides" if table["DCN"].any() else "Predicted"
     head(chart, colours, title="Where a step's time goes", note=_joined(note, common))
     return chart
 
@@ -98,6 +98,11 @@ def traffic(steps: Sequence[Plan] | Mapping[str, Traffic], *, theme: ThemeName =
         wide = part.pivot_table(index="strategy", columns="kind", values="megabytes", aggfunc="sum")
         wide = wide.reindex(index=names, columns=kinds).fillna(0.0).reset_index()
         _stack(axes, colours, wide, labels, kinds, scale=1.0)
+        totals = wide[kinds].sum(axis=1)
+        for row, total in enumerate(totals):
+            if total:  # beside a long bar a short one is not to be seen
+                _end(axes, colours, total, row, f"{total:,.0f} MB".replace(",", " "))
+        axes.set_xlim(0, 1.2 * totals.max() or 1)
         dress(axes, colours, x=f"{network} (MB per device and step)", y="")
         axes.grid(visible=False, axis="y")
     panels[1].tick_params(labelleft=False)

@@ -140,7 +140,7 @@ def test_progress_is_a_line_for_each_state(
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["single WAITING_FOR_RESOURCES", "single PROVISIONING", "single ACTIVE"]
     farewell = repr(run("%multislice delete $single.name"))
-    assert farewell.startswith("single deleted · 1 workers, 4 chips released")
+    assert farewell.startswith("single deleted · 1 worker, 4 chips released")
 
 
 def test_files_travel_both_ways(attached: str, run: Run, shell: InteractiveShell, tmp_path: Path) -> None:
