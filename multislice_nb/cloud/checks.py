@@ -158,7 +158,7 @@ def _check_generation(values: Values, kind: AcceleratorType) -> Iterator[Fault]:
     if runtime and not values["force"] and not _runtime_fits(runtime, kind):
         yield Fault(
             f"Runtime version {runtime} is not made for {kind.name}, whose own is {own}.",
-            f"Leave --runtime-version out or use {own}; force=True (--force-runtime-version) sends it anyway.",
+            f"Leave --runtime-version out or use {own}; force=True (--force) sends it anyway.",
         )
 
 

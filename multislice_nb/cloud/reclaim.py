@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from multislice_nb._portal import sync
 from multislice_nb.cloud.cost import usage
-from multislice_nb.cloud.display import html_table, text_table
+from multislice_nb.cloud.display import counted, html_table, text_table
 from multislice_nb.cloud.queued_resource import QueuedResource
 from multislice_nb.errors import MultisliceError
 
@@ -120,8 +120,10 @@ class Reclaimable:
     def __str__(self) -> str:
         if not self.findings:
             return "Nothing to reclaim."
-        total = f"{len(self.findings)} queued resources hold {self.chips} chips of quota."
-        return f"{text_table(_HEADER, [finding.row() for finding in self.findings])}\n{total}"
+        held = (
+            f"{counted(len(self.findings), 'queued resource')} with {counted(self.chips, 'chip')} of quota."
+        )
+        return f"{text_table(_HEADER, [finding.row() for finding in self.findings])}\n{held}"
 
     def _repr_html_(self) -> str:
         if not self.findings:

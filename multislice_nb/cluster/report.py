@@ -22,6 +22,11 @@ __all__ = ["RESTART", "result_of", "with_endings", "with_stacks", "worker_error"
 SAME_INSTANT = 1.0
 """Seconds by which a peer's error may be noted before the loss that caused it."""
 
+OUT_OF_STEP = (
+    "Variables are kept on all workers: mend the cell and run it again. If it waits then for the workers that were "
+    "interrupted, they are out of step, as after a collective that others never joined: %multislice restart."
+)
+
 _RUNTIME_ERRORS = {"JaxRuntimeError", "XlaRuntimeError"}
 
 RESTART = (
@@ -208,4 +213,6 @@ def _fix(result: CellResult) -> str:
     names = {error.ename for error in result.errors if error is not None}
     if names & {"WorkerLost", "Killed", "Stuck"}:
         return RESTART
+    if len(names) > 1 and "Interrupted" in names:
+        return OUT_OF_STEP
     return "Variables are kept on all workers: mend the cell and run it again."
