@@ -146,7 +146,9 @@ def memory(plans: Sequence[Plan], *, theme: ThemeName = "light") -> Chart:
     labels, common = _short(list(known))
     _stack(axes, colours, wide, labels, states, scale=1.0)
     for row, gib in enumerate(table["gib"]):
-        _end(axes, colours, max(limit, min(gib, _BEYOND * limit)), row, f"{gib:.3g} GiB")
+        end = min(gib, _BEYOND * limit)
+        # A number that would stand across the line stands behind it.
+        _end(axes, colours, end if end < 0.75 * limit else max(limit, end), row, f"{gib:.3g} GiB")
     axes.axvline(limit, color=colours.ink, linewidth=1.2, linestyle=(0, (4, 2)))
     axes.set_xlim(0, 1.2 * max(limit, float(wide.sum(axis=1).max())))
     dress(axes, colours, x="HBM of a device (GiB)", y="")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from multislice_nb.cloud.display import html_table, text_table
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,6 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["LargestBatch", "Plan", "Plans"]
 
 _GIB = 2**30
+_SHOWN = {
+    "strategy": "strategy",
+    "batch a device": "batch_per_device",
+    "fits": "fits",
+    "HBM, GiB": "hbm_gib",
+    "TFLOP a step": "tflop",
+    "computed twice": "remat_overhead",
+    "ICI, MB": "ici_mb",
+    "DCN, MB": "dcn_mb",
+    "TFLOP/s a chip": "tflops_per_chip",
+    "bound by": "bound",
+}
+_HEADER = tuple(_SHOWN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,27 +182,14 @@ class Plans(tuple[Plan, ...]):
         return pd.DataFrame([plan.row for plan in self])
 
     def __str__(self) -> str:
-        shown = [
-            "strategy",
-            "batch_per_device",
-            "fits",
-            "hbm_gib",
-            "tflop",
-            "ici_mb",
-            "dcn_mb",
-            "tflops_per_chip",
-            "bound",
-        ]
-        return str(
-            self.table[shown].to_string(index=False, na_rep="", float_format=lambda value: f"{value:.4g}")
-        )
+        return text_table(_HEADER, self._cells())
 
     def _repr_html_(self) -> str:
-        return str(
-            self.table.drop(columns="compiler").to_html(
-                index=False, na_rep="", border=0, escape=True, float_format=lambda value: f"{value:.4g}"
-            )
-        )
+        return html_table(_HEADER, self._cells())
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        rows = [plan.row | {"remat_overhead": f"{plan.remat_overhead:.0%}"} for plan in self]
+        return [tuple(_cell(row[column]) for column in _SHOWN.values()) for row in rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +228,20 @@ class LargestBatch:
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(str(self))}</p>{self.plans._repr_html_()}"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return (
+        f"{value:.4g}"
+        if isinstance(value, float)
+        else _grouped(value)
+        if isinstance(value, int)
+        else str(value)
+    )
 
 
 def _megabytes(amounts: Mapping[str, float]) -> str:
