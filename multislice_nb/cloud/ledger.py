@@ -201,6 +201,11 @@ class Ledger:
         mine = [e for e in self.entries() if (e.project, e.zone, e.name) == (project, zone, name)]
         return mine[-1] if mine else None
 
+    def zones(self, project: str, name: str) -> tuple[str, ...]:
+        """Where queued resources of ours of that name should still exist, the newest first."""
+        mine = [e.zone for e in reversed(self.entries()) if (e.project, e.name) == (project, name)]
+        return tuple(dict.fromkeys(mine))
+
     def observe(self, statuses: Iterable[QueuedResourceStatus]) -> tuple[QueuedResourceStatus, ...]:
         """Remember changes of state, and give each status since when it is in its state."""
         return tuple(self._observe(status) for status in statuses)
@@ -225,7 +230,7 @@ class Ledger:
     @property
     def _database(self) -> sqlite3.Connection:
         if self._open is None:
-            raise UnavailableError("The connection was closed.", fix="Connect again: connect().")
+            raise UnavailableError.of_closed()
         return self._open
 
     def _observe(self, status: QueuedResourceStatus) -> QueuedResourceStatus:

@@ -15,7 +15,7 @@ from multislice_nb.cloud.cost import Usage, usage
 from multislice_nb.cloud.queued_resource_core import BOOT, DELETE, RESET, WAIT, QueuedResourceCore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
     from datetime import timedelta
 
@@ -88,12 +88,33 @@ class QueuedResource(QueuedResourceCore):
         """Coming maintenance, by node."""
         return sync(self.amaintenance)
 
+    def perform_maintenance(
+        self, node_ids: Sequence[str] = (), *, timeout: str | float | timedelta = RESET
+    ) -> tuple[str, ...]:
+        """Have coming maintenance done now, at a moment of your own choice; it restarts the workers.
+
+        Args:
+            node_ids: Of these nodes; of all that have maintenance coming when left out.
+            timeout: How long to wait for its end.
+
+        Returns:
+            The nodes it was done on; none where none is coming.
+
+        Raises:
+            InvalidRequestError: It has no node of that name; nothing was done.
+            WaitTimeoutError: It takes longer than `timeout`.
+        """
+        return sync(self.aperform_maintenance, node_ids, timeout=timeout)
+
     def authorize_ssh(self, user: str, public_key: str) -> None:
         """Let a user log in to every worker with a key, as `gcloud … ssh` does: in the nodes' metadata.
 
         Args:
             user: User name on the workers.
             public_key: One line of OpenSSH, as in `~/.ssh/google_compute_engine.pub`.
+
+        Raises:
+            InvalidRequestError: This is no user's name, or no public key; nothing was changed.
         """
         sync(self.aauthorize_ssh, user, public_key)
 

@@ -7,13 +7,13 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from multislice_nb.cloud import lifecycle
+from multislice_nb.cloud import lifecycle, ssh_keys
 from multislice_nb.cloud._home import at_home, iterating_at_home
 from multislice_nb.cloud.times import parse_duration
-from multislice_nb.errors import FailedPreconditionError, NotFoundError, WaitTimeoutError
+from multislice_nb.errors import FailedPreconditionError, InvalidRequestError, NotFoundError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import AsyncGenerator, Callable, Generator, Sequence
     from datetime import timedelta
 
     from multislice_nb.cloud.session import Cloud
@@ -100,12 +100,15 @@ class QueuedResourceCore:
     @at_home
     async def aauthorize_ssh(self, user: str, public_key: str) -> None:
         """Twin of `authorize_ssh`."""
-        line = f"{user}:{public_key.strip()}"
-        for node in await self.anodes():
-            known = node.metadata.get("ssh-keys", "")
-            if line not in known.splitlines():
-                keys = "\n".join(part for part in (known.strip("\n"), line) if part)
-                await self.cloud.provider.set_node_metadata(node.node_id, self.zone, {"ssh-keys": keys})
+        entry = ssh_keys.entry(user, public_key)
+        change = self.cloud.provider.set_node_metadata
+        await asyncio.gather(
+            *(
+                change(node.node_id, self.zone, {ssh_keys.METADATA: ssh_keys.added(known, entry)})
+                for node in await self.anodes()
+                if not ssh_keys.holds(known := node.metadata.get(ssh_keys.METADATA, ""), entry)
+            )
+        )
 
     @at_home
     async def areset(self, *, timeout: str | float | timedelta = RESET) -> None:
@@ -118,15 +121,37 @@ class QueuedResourceCore:
             )
         seconds = parse_duration(timeout).total_seconds()
         operation = await self.cloud.provider.reset_queued_resource(self.name, self.zone)
+        await self._finished(operation, f"Resetting {self.name}", seconds)
+        await self.arefresh()
+
+    @at_home
+    async def aperform_maintenance(
+        self, node_ids: Sequence[str] = (), *, timeout: str | float | timedelta = RESET
+    ) -> tuple[str, ...]:
+        """Twin of `perform_maintenance`."""
+        strange = sorted(set(node_ids) - set(self.status.node_ids))
+        if strange:
+            raise InvalidRequestError(
+                f"{self.name} has no slice {strange[0]}.", fix=f"It has {', '.join(self.status.node_ids)}."
+            )
+        seconds = parse_duration(timeout).total_seconds()
+        chosen = tuple(node_ids or await self.amaintenance())
+        if chosen:
+            operation = await self.cloud.provider.perform_maintenance(self.name, self.zone, chosen)
+            await self._finished(operation, f"Maintaining {self.name}", seconds)
+            await self.arefresh()
+        return chosen
+
+    async def _finished(self, operation: str, doing: str, seconds: float) -> None:
+        """Wait for the end of an operation that restarts workers."""
         try:
             async with asyncio.timeout(seconds):
-                await self.cloud.provider.finish(operation, f"Resetting {self.name}")
+                await self.cloud.provider.finish(operation, doing)
         except TimeoutError as error:
             raise WaitTimeoutError(
-                f"{self.name} is still being reset after {seconds:.0f} s.",
+                f"{doing} takes longer than {seconds:.0f} s.",
                 fix="It goes on by itself; look at nodes() until all are READY.",
             ) from error
-        await self.arefresh()
 
     @at_home
     async def adelete(

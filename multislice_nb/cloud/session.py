@@ -100,6 +100,11 @@ class Cloud(CloudCore):
     def get(self, name: str, zone: str | None = None) -> QueuedResource:
         """A handle on an existing queued resource.
 
+        Args:
+            name: Its name.
+            zone: Its zone. Without one it is looked for in this connection's, and then where this user asked
+                for it, as `create` with `zones` does.
+
         Raises:
             NotFoundError: There is none of that name.
         """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from multislice_nb.cloud.request import QueuedResourceRequest
     from multislice_nb.cloud.session import Cloud
     from multislice_nb.cloud.ssh_settings import SshSettings
-    from multislice_nb.cloud.status import NodeStatus
+    from multislice_nb.cloud.status import NodeStatus, QueuedResourceStatus
 
 __all__ = ["OWNER_LABEL", "CloudCore"]
 
@@ -166,8 +166,19 @@ class CloudCore:
     @at_home
     async def aget(self, name: str, zone: str | None = None) -> QueuedResource:
         """Twin of `get`."""
-        found = await self.provider.get_queued_resource(name, zone or self.zone)
+        found = await self._found(name, zone)
         return QueuedResource(self._face, self.ledger.observe([found])[0])
+
+    async def _found(self, name: str, zone: str | None) -> QueuedResourceStatus:
+        """In that zone; without one, in the connection's, or where this user had asked for it."""
+        try:
+            return await self.provider.get_queued_resource(name, zone or self.zone)
+        except NotFoundError:
+            elsewhere = [] if zone else [z for z in self.ledger.zones(self.project, name) if z != self.zone]
+            for other in elsewhere:
+                with contextlib.suppress(NotFoundError):
+                    return await self.provider.get_queued_resource(name, other)
+            raise
 
     @at_home
     async def anodes(self, zone: str | None = None) -> tuple[NodeStatus, ...]:

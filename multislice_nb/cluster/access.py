@@ -12,18 +12,14 @@ from multislice_nb import errors
 from multislice_nb.cluster import os_login
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from multislice_nb.cloud import Cloud, NodeStatus
+    from multislice_nb.cloud import QueuedResource
 
 __all__ = ["give_access", "public_key"]
 
-METADATA = "ssh-keys"
-"""The node's metadata entry that its guest agent makes users and authorized keys from: `USER:KEY` lines."""
 
-
-async def give_access(cloud: Cloud, nodes: Sequence[NodeStatus]) -> str | None:
+async def give_access(queued_resource: QueuedResource) -> str | None:
     """Have every worker know the public key; makes a key where there is none.
 
     It goes into the nodes' metadata, where keys of others stay, or into the account's OS Login profile where
@@ -36,31 +32,13 @@ async def give_access(cloud: Cloud, nodes: Sequence[NodeStatus]) -> str | None:
         errors.ConfigurationError: The key cannot be read without its passphrase, or not written.
         errors.PermissionDeniedError: The account may not change nodes, or its own profile.
     """
+    cloud = queued_resource.cloud
     key = await asyncio.to_thread(public_key, cloud.ssh.client_keys[0])
+    nodes = await queued_resource.anodes()
     if any(node.metadata.get("enable-oslogin", "").upper() == "TRUE" for node in nodes):
         return await asyncio.to_thread(os_login.import_key, key, cloud.project)
-    user = cloud.ssh.user or getpass.getuser()
-    lacking = [
-        node for node in nodes if key.split()[1] not in _keys_of(node.metadata.get(METADATA, ""), user)
-    ]
-    entry = f"{user}:{key}"
-    await asyncio.gather(
-        *(
-            cloud.provider.set_node_metadata(
-                node.node_id,
-                cloud.zone,
-                {METADATA: "\n".join(filter(None, [node.metadata.get(METADATA, "").strip("\n"), entry]))},
-            )
-            for node in lacking
-        )
-    )
+    await queued_resource.aauthorize_ssh(cloud.ssh.user or getpass.getuser(), key)
     return None
-
-
-def _keys_of(text: str, user: str) -> set[str]:
-    """The base64 parts of a user's keys."""
-    lines = [line.strip().partition(":") for line in text.splitlines()]
-    return {words[1] for name, _, key in lines if name == user and len(words := key.split()) > 1}
 
 
 def public_key(path: Path) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from multislice_nb.cloud import Cloud, NodeStatus, QueuedResource
+    from multislice_nb.cloud import NodeStatus, QueuedResource
 
 __all__ = ["aattach", "attach", "site_of"]
 
@@ -87,9 +87,9 @@ async def site_of(queued_resource: QueuedResource) -> Site:
     workers = workers_of(nodes, workers_per_slice=kind.workers, ssh=cloud.ssh)
     # Names are not under host keys, and only some ways need them.
     path = "" if "{hostname}" in (cloud.ssh.proxy_command or "") else "hostkeys/"
-    keys, hostnames = await _guests(cloud, nodes, kind.workers, path)
+    keys, hostnames = await _guests(queued_resource, nodes, kind.workers, path)
     # Another queued resource of the same name later has other host keys, and begins with an empty file.
-    folder = state_home() / "known_hosts" / cloud.project / cloud.zone / queued_resource.name
+    folder = state_home() / "known_hosts" / cloud.project / queued_resource.zone / queued_resource.name
     made = status.create_time.strftime("%Y%m%dT%H%M%S.%f") if status.create_time else "hosts"
     await asyncio.to_thread(_forget_others, folder, made)
     return Site(
@@ -102,9 +102,13 @@ async def site_of(queued_resource: QueuedResource) -> Site:
         known_hosts=folder / made,
         host_keys=keys,
         proxies=proxy_commands(
-            cloud.ssh.proxy_command, workers, hostnames=hostnames, project=cloud.project, zone=cloud.zone
+            cloud.ssh.proxy_command,
+            workers,
+            hostnames=hostnames,
+            project=cloud.project,
+            zone=queued_resource.zone,
         ),
-        grant=functools.partial(give_access, cloud, nodes) if cloud.ssh.make_access else None,
+        grant=functools.partial(give_access, queued_resource) if cloud.ssh.make_access else None,
     )
 
 
@@ -118,14 +122,15 @@ def _forget_others(folder: Path, made: str) -> None:
 
 
 async def _guests(
-    cloud: Cloud, nodes: Sequence[NodeStatus], workers_per_slice: int, path: str
+    queued_resource: QueuedResource, nodes: Sequence[NodeStatus], workers_per_slice: int, path: str
 ) -> tuple[dict[int, str], dict[int, str]]:
     """What the workers publish of themselves, by rank: host keys, and names."""
+    cloud, zone = queued_resource.cloud, queued_resource.zone
     limit = asyncio.Semaphore(CALLS)
 
     async def ask(node: NodeStatus) -> tuple[Mapping[str, str], ...]:
         async with limit:
-            return await cloud.aguest_attributes(node.node_id, path)
+            return await cloud.aguest_attributes(node.node_id, path, zone)
 
     found = await asyncio.gather(*map(ask, nodes))
     keys: dict[int, str] = {}
