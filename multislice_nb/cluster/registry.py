@@ -9,7 +9,7 @@ from multislice_nb import errors
 if TYPE_CHECKING:
     from multislice_nb.cluster.cluster import Cluster
 
-__all__ = ["add", "attached", "find", "remove"]
+__all__ = ["add", "attached", "clusters", "find", "remove"]
 
 _attached: dict[str, Cluster] = {}
 
@@ -31,6 +31,11 @@ def remove(cluster: Cluster) -> None:
         del _attached[cluster.name]
 
 
+def clusters() -> tuple[Cluster, ...]:
+    """All clusters that this process has attached, the one attached or chosen last first."""
+    return tuple(reversed(_attached.values()))
+
+
 def attached(name: str | None = None) -> Cluster:
     """A cluster that this process has attached: by name, or the one attached last.
 
@@ -41,7 +46,8 @@ def attached(name: str | None = None) -> Cluster:
         return next(reversed(_attached.values()))
     if name is not None and name in _attached:
         return _attached[name]
+    others = f"Attached: {', '.join(one.name for one in clusters())}. " if _attached else ""
     raise errors.ClusterError(
         f"{name} is not attached." if name else "No cluster is attached.",
-        fix=f"%multislice attach {name or 'NAME'}, or ms.attach(queued_resource).",
+        fix=f"{others}%multislice attach {name or 'NAME'}, or ms.attach(queued_resource).",
     )

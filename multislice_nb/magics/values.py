@@ -30,7 +30,7 @@ class Asked:
 
 def _queued_resources(asked: Asked) -> list[str]:
     asked.session.refresh_names()
-    return list(asked.session.names)
+    return list(dict.fromkeys([*asked.session.names, *asked.session.elsewhere()]))
 
 
 def _clusters(asked: Asked) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import _portal
-from multislice_nb.errors import ClusterError, MultisliceError
+from multislice_nb.errors import MultisliceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +44,6 @@ class Session:
         self.results: Results | None = None
         self.names: tuple[str, ...] = ()
         self._cloud: Cloud | None = None
-        self._attached: list[str] = []
         self._asked_at = float("-inf")
         self._asking: Any = None
 
@@ -100,7 +98,6 @@ class Session:
         from multislice_nb.cluster import registry
 
         registry.add(cluster)
-        self._attached = [cluster.name, *(name for name in self._attached if name != cluster.name)]
 
     def cluster(self, name: str | None = None) -> Cluster:
         """An attached cluster by name, or the one attached or chosen last.
@@ -114,16 +111,17 @@ class Session:
 
     def clusters(self) -> tuple[Cluster, ...]:
         """Those that are attached, the current one first."""
-        if "multislice_nb.cluster.registry" not in sys.modules:
+        from multislice_nb.cluster import clusters
+
+        return clusters()
+
+    def elsewhere(self) -> tuple[str, ...]:
+        """Queued resources that this user asked for in other zones, and that are found by name alone."""
+        cloud = self.cloud
+        if cloud is None:
             return ()
-        found: dict[str, Cluster] = {}
-        for name in (None, *self._attached):
-            try:
-                cluster = self.cluster(name)
-            except ClusterError:
-                continue
-            found.setdefault(cluster.name, cluster)
-        return tuple(found.values())
+        ours = (entry for entry in cloud.ledger.entries() if entry.project == cloud.project)
+        return tuple(entry.name for entry in ours if entry.zone != cloud.zone)
 
     def refresh_names(self) -> None:
         """Ask for the names again in the background, for the next time; nothing waits for it."""
