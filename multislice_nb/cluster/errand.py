@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import errors
+from multislice_nb.cluster.ssh import talking
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -142,27 +143,18 @@ async def errand(
         ErrandError: It raised there.
         errors.ConnectError: The connection was lost, or the deadline passed.
     """
-    import asyncssh
-
-    try:
-        async with asyncio.timeout(deadline), opened(connections, worker, function, request) as process:
-            try:
-                for chunk in data:
-                    process.stdin.write(chunk)
-                    await process.stdin.drain()
-                process.stdin.write_eof()
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # it ended before it had read all: its last words say why
-            return await ended(worker, process)
-    except TimeoutError as error:
-        raise errors.ConnectError(
-            f"{worker} did not finish {function} within {deadline:.0f} s.",
-            fix="Look at that worker with SSH, then try again.",
-        ) from error
-    except (OSError, asyncssh.Error) as error:
-        raise errors.ConnectError(
-            f"The SSH connection to {worker} was lost: {error}", fix="Attach again."
-        ) from error
+    async with (
+        talking(worker, function, deadline),
+        opened(connections, worker, function, request) as process,
+    ):
+        try:
+            for chunk in data:
+                process.stdin.write(chunk)
+                await process.stdin.drain()
+            process.stdin.write_eof()
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it ended before it had read all: its last words say why
+        return await ended(worker, process)
 
 
 async def errands(

@@ -19,14 +19,14 @@ from multislice_nb.cluster.scale import require_descriptors
 from multislice_nb.cluster.ways import Way
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     import asyncssh
 
     from multislice_nb.cloud import SshSettings
 
-__all__ = ["Completed", "Connections", "known_hosts_line"]
+__all__ = ["Completed", "Connections", "known_hosts_line", "talking"]
 
 AT_ONCE = 64
 """Handshakes under way at the same time: each costs the notebook's machine a few milliseconds of CPU."""
@@ -207,25 +207,13 @@ class Connections:
         Raises:
             errors.ConnectError: The connection was lost, or the command passed its deadline.
         """
-        import asyncssh
-
         worker = self._workers[rank]
-        try:
-            async with asyncio.timeout(deadline):
-                process = await self._connection(rank).create_process(command, encoding=None)
-                with contextlib.suppress(BrokenPipeError):  # it ended without reading: its exit status counts
-                    process.stdin.write(stdin)
-                    process.stdin.write_eof()
-                done = await process.wait()
-        except TimeoutError as error:
-            raise errors.ConnectError(
-                f"A command on {worker} did not end within {deadline:.0f} s: {command[:120]}",
-                fix="Look at the worker with SSH, or restart the cluster.",
-            ) from error
-        except (OSError, asyncssh.Error) as error:
-            raise errors.ConnectError(
-                f"The SSH connection to {worker} was lost: {error}", fix="Attach again."
-            ) from error
+        async with talking(worker, f"The command {command[:120]!r}", deadline):
+            process = await self._connection(rank).create_process(command, encoding=None)
+            with contextlib.suppress(BrokenPipeError):  # it ended without reading: its exit status counts
+                process.stdin.write(stdin)
+                process.stdin.write_eof()
+            done = await process.wait()
         status = done.exit_status if done.exit_status is not None else -1
         return Completed(worker, status, _decode(done.stdout), _decode(done.stderr))
 
@@ -250,19 +238,8 @@ class Connections:
         Raises:
             errors.ConnectError: The connection was lost.
         """
-        import asyncssh
-
-        try:
-            return await self._open[rank].create_process(command, encoding=None)
-        except KeyError as error:
-            raise errors.ConnectError(
-                f"There is no SSH connection to {self._workers.get(rank, f'rank {rank}')}.",
-                fix="Attach again.",
-            ) from error
-        except (OSError, asyncssh.Error) as error:
-            raise errors.ConnectError(
-                f"The SSH connection to {self._workers[rank]} was lost: {error}", fix="Attach again."
-            ) from error
+        async with talking(self._workers[rank], "A command"):
+            return await self._connection(rank).create_process(command, encoding=None)
 
     async def forward(self, rank: int, port: int) -> int:
         """A port on the notebook's loopback that leads to `127.0.0.1:port` on a worker."""
@@ -297,6 +274,35 @@ class Connections:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+@contextlib.asynccontextmanager
+async def talking(worker: Worker, doing: str, deadline: float | None = None) -> AsyncIterator[None]:
+    """What goes wrong on a connection, said in one way.
+
+    Args:
+        worker: With whom.
+        doing: What may take no longer than the deadline.
+        deadline: Seconds; None for no limit.
+
+    Raises:
+        errors.ConnectError: The connection was lost, or the deadline passed.
+    """
+    import asyncssh
+
+    limit = asyncio.timeout(deadline)
+    try:
+        async with limit:
+            yield
+    except (OSError, asyncssh.Error) as error:
+        if limit.expired():
+            raise errors.ConnectError(
+                f"{doing} on {worker} did not end within {deadline:.0f} s.",
+                fix="Look at that worker with SSH, then try again.",
+            ) from error
+        raise errors.ConnectError(
+            f"The SSH connection to {worker} was lost: {error}", fix="Attach again."
+        ) from error
 
 
 def _refused(failed: Mapping[int, BaseException]) -> bool:

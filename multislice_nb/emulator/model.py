@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from multislice_nb.emulator.rpc import Json, not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from multislice_nb.emulator.names import Parent
     from multislice_nb.emulator.vm import Vm
     from multislice_nb.tpu import AcceleratorType
+
+T = TypeVar("T")
 
 # The oneof that goes with each state of a queued resource; WAITING_FOR_RESOURCES has none.
 STATE_DATA = {
@@ -175,37 +177,16 @@ class Store:
         self.operations: dict[str, Operation] = {}
 
     def queued_resource(self, name: str) -> QueuedRecord:
-        """The queued resource of that name.
-
-        Raises:
-            ApiError: NOT_FOUND.
-        """
-        record = self.queued.get(name)
-        if record is None:
-            raise not_found(name)
-        return record
+        """The queued resource of that name, or NOT_FOUND."""
+        return _found(self.queued, name)
 
     def node(self, name: str) -> NodeRecord:
-        """The node of that name.
-
-        Raises:
-            ApiError: NOT_FOUND.
-        """
-        record = self.nodes.get(name)
-        if record is None:
-            raise not_found(name)
-        return record
+        """The node of that name, or NOT_FOUND."""
+        return _found(self.nodes, name)
 
     def operation(self, name: str) -> Operation:
-        """The operation of that name.
-
-        Raises:
-            ApiError: NOT_FOUND.
-        """
-        record = self.operations.get(name)
-        if record is None:
-            raise not_found(name)
-        return record
+        """The operation of that name, or NOT_FOUND."""
+        return _found(self.operations, name)
 
     def claimed_node_names(self) -> set[str]:
         """Names of nodes that exist or that a queued resource will create."""
@@ -220,6 +201,18 @@ class Store:
         """All VMs."""
         for node in self.nodes.values():
             yield from node.vms
+
+
+def _found(records: Mapping[str, T], name: str) -> T:
+    """The record of that name.
+
+    Raises:
+        ApiError: NOT_FOUND.
+    """
+    record = records.get(name)
+    if record is None:
+        raise not_found(name)
+    return record
 
 
 def numeric_id() -> str:
