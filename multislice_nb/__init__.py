@@ -14,8 +14,9 @@ Importing this package imports nothing heavy: each name below comes with its fir
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from multislice_nb._lazy import lazily
 
 if TYPE_CHECKING:
     from multislice_nb import cloud, cluster, errors, experiments, jobs, plotting, profiles, sharding, tpu
@@ -52,8 +53,9 @@ __all__ = [
     "unload_ipython_extension",
 ]
 
-_ROOMS = {"cloud", "cluster", "errors", "experiments", "jobs", "plotting", "profiles", "sharding", "tpu"}
-_HOMES = {
+_ROOMS = ("cloud", "cluster", "errors", "experiments", "jobs", "plotting", "profiles", "sharding", "tpu")
+_HOMES: dict[str, str | tuple[str, str]] = {
+    **{room: (room, "") for room in _ROOMS},
     "attach": "cluster",
     "connect": "cloud",
     "largest_batch": "experiments.planning",
@@ -66,14 +68,4 @@ _HOMES = {
     "unload_ipython_extension": "magics",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _ROOMS:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -6,8 +6,9 @@ frozen. Errors are those of `multislice_nb.errors`, with advice.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from multislice_nb._lazy import lazily
 
 if TYPE_CHECKING:
     from multislice_nb.cloud.collection import QueuedResources
@@ -74,12 +75,4 @@ _HOMES = {
     "connect": "connection",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -7,8 +7,9 @@ alone: files, shell commands, and what a worker's environment is like.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from multislice_nb._lazy import lazily
 
 if TYPE_CHECKING:
     from multislice_nb.cluster.attaching import attach
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.handle import CellHandle
     from multislice_nb.cluster.inventory import Worker
     from multislice_nb.cluster.reach import Reach, reach
-    from multislice_nb.cluster.registry import attached
+    from multislice_nb.cluster.registry import attached, clusters
     from multislice_nb.cluster.result import CellResult, RemoteError, RemoteValue, WorkerResult
     from multislice_nb.cluster.shell_result import ShellResult
     from multislice_nb.cluster.transfer import PullResult, PushResult, Transfer
@@ -44,6 +45,7 @@ __all__ = [
     "WorkerResult",
     "attach",
     "attached",
+    "clusters",
     "reach",
 ]
 
@@ -68,11 +70,8 @@ _HOMES = {
     "WorkerResult": "result",
     "attach": "attaching",
     "attached": "registry",
+    "clusters": "registry",
     "reach": "reach",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -14,13 +14,13 @@ import linecache
 import os
 import pickle
 import signal
-import socket
 import sys
 import threading
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb import _ports
 from multislice_nb.cluster import record, tracing
 
 if TYPE_CHECKING:
@@ -114,24 +114,8 @@ def call(target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
 
 
 def free_port(address: str, first: int) -> dict[str, Any]:
-    """A port at this worker's address that nobody holds, from `first` upwards.
-
-    A coordinator whose port is taken dies by a segmentation fault, so it is tried here before.
-    """
-
-    def body() -> int:
-        for port in range(first, first + 100):
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind((address, port))
-                except OSError as error:
-                    taken = error
-                else:
-                    return port
-        raise taken
-
-    return _attempt(body, "free_port")
+    """A port at this worker's address that nobody holds, from `first` upwards."""
+    return _attempt(lambda: _ports.free_port(address, first), "free_port")
 
 
 def initialize(

@@ -6,6 +6,7 @@ import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb.cloud.times import short
 from multislice_nb.cluster.fold import fold
 from multislice_nb.cluster.inventory import ranks_text
 from multislice_nb.cluster.transfer import size_text
@@ -43,7 +44,7 @@ class Process:
 
     def __str__(self) -> str:
         whose = "ours" if self.ours else f"of {self.user}"
-        return f"pid {self.pid} {whose}, {_age(self.age)} old: {self.command[:80]}"
+        return f"pid {self.pid} {whose}, {short(self.age)} old: {self.command[:80]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +194,3 @@ class Installed:
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
-
-
-def _age(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

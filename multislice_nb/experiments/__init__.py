@@ -8,8 +8,9 @@ results.frame; results.plot_tflops(); results.plot_intensity()
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from multislice_nb._lazy import lazily
 
 if TYPE_CHECKING:
     from multislice_nb.experiments.catalogue import Notebook, notebook, notebooks
@@ -84,12 +85,4 @@ _HOMES = {
     "sweep": "sweeping",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazily(__name__, _HOMES)

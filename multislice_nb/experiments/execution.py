@@ -11,8 +11,8 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb._texts import lasted
 from multislice_nb.experiments.catalogue import headings
-from multislice_nb.experiments.progress import duration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -61,7 +61,7 @@ class NotebookProgress:
 
     def __str__(self) -> str:
         where = f"cell {self.cell} of {self.cells} · {self.heading}" if self.cell else "its kernel starts"
-        return f"{self._name()} · {where} · {duration(self.seconds)}"
+        return f"{self._name()} · {where} · {lasted(self.seconds)}"
 
 
 class Execution:

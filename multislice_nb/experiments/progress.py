@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from multislice_nb._texts import lasted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,7 +45,7 @@ class SweepProgress:
         if self.current is not None:
             parts.append(f"now {self.current}")
         if self.seconds_left is not None and self.current is not None:
-            parts.append(f"{duration(self.seconds_left)} left")
+            parts.append(f"{lasted(self.seconds_left)} left")
         return " · ".join(parts)
 
 
@@ -62,16 +64,6 @@ def describe(row: Row) -> str:
 def on_slices(slices: int, attached: int) -> str:
     """What a name needs where not all slices take part."""
     return "" if slices == attached else f" on {slices} of {attached} slices"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: `9 s`, `2 min 31 s`, `1 h 20 min`."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def seconds_left(spent: Sequence[tuple[float, float]], ahead: Sequence[float]) -> float | None:

@@ -13,8 +13,9 @@ and `checkpoints` for training that goes on where it was.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from multislice_nb._lazy import lazily
 
 if TYPE_CHECKING:
     from multislice_nb.jobs import data
@@ -60,6 +61,7 @@ _HOMES = {
     "JobStatus": ("status", "JobStatus"),
     "Jobs": ("listing", "Jobs"),
     "Limits": ("record", "Limits"),
+    "data": ("data", ""),
     "LogLine": ("logs", "LogLine"),
     "Store": ("store", "Store"),
     "get": ("listing", "get"),
@@ -70,15 +72,4 @@ _HOMES = {
     "submit_notebook": ("notebook", "submit_notebook"),
 }
 
-
-def __getattr__(name: str) -> object:
-    if name == "data":
-        return importlib.import_module(f"{__name__}.data")
-    if name in _HOMES:
-        module, attribute = _HOMES[name]
-        return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:  # type: ignore[valid-type]  # the builtin, not ours
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazily(__name__, _HOMES)

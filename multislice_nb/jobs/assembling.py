@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from multislice_nb._ports import free_port
 from multislice_nb.jobs import layout
-from multislice_nb.jobs.distributed import free_port
+from multislice_nb.jobs.distributed import FIRST_PORT
 from multislice_nb.jobs.gang import decide
 from multislice_nb.jobs.worker import log, place
 
@@ -109,7 +110,7 @@ class Assembly:
         if time.monotonic() < self._not_before:
             return
         address = worker.machine.address
-        gang.form(last + 1, f"{address}:{free_port(address)}", self._boots)
+        gang.form(last + 1, f"{address}:{free_port(address, FIRST_PORT)}", self._boots)
 
     def _check_time(self) -> None:
         worker, limits = self._worker, self._worker.job.limits

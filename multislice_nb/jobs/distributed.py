@@ -14,7 +14,6 @@ A command finds JAX's, libtpu's and PyTorch's own variables, and MULTISLICE_NB_*
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from multislice_nb.jobs.machine import Machine
     from multislice_nb.jobs.record import JobSpec
 
-__all__ = ["FIRST_PORT", "PREEMPTED_EXIT", "environment", "free_port", "initialize"]
+__all__ = ["FIRST_PORT", "PREEMPTED_EXIT", "environment", "initialize"]
 
 FIRST_PORT = 8476
 """The coordinator's first choice: the port that Cloud TPU's own firewall rule opens between workers."""
@@ -90,24 +89,6 @@ def environment(
         made["MEGASCALE_NUM_SLICES"] = str(job.node_count)
         made["MEGASCALE_SLICE_ID"] = str(machine.slice_id)
     return {**kept, **made}
-
-
-def free_port(address: str, first: int = FIRST_PORT) -> int:
-    """A port of this machine that nobody holds, from `first` upwards.
-
-    Raises:
-        OSError: A hundred of them are taken.
-    """
-    for port in range(first, first + 100):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((address, port))
-            except OSError as error:
-                taken = error
-            else:
-                return port
-    raise taken
 
 
 def initialize(*, timeout: int = 600, heartbeat: int = 100) -> None:

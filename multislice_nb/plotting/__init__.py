@@ -6,8 +6,9 @@ returns.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from multislice_nb._lazy import lazily
 
 if TYPE_CHECKING:
     from multislice_nb.plotting.bars import breakdown, memory, traffic
@@ -45,12 +46,4 @@ _HOMES = {
     "weak_scaling": "scaling",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from multislice_nb import sharding, tpu
+from multislice_nb._texts import grouped
 from multislice_nb.plotting.figure import Chart, new_chart
 from multislice_nb.plotting.style import ThemeName, dress, halo, head, series_style
 
@@ -122,7 +123,7 @@ def _range(table: pd.DataFrame) -> tuple[float, float]:
 
 def _label_ridge(axes: Axes, ridge: float, peak: float, colours: Theme) -> None:
     axes.annotate(
-        f"{ridge:,.0f}".replace(",", " "),
+        grouped(ridge),
         (ridge, peak),
         xytext=(0, 8),
         textcoords="offset points",
@@ -140,5 +141,5 @@ def _scales(axes: Axes, low: float, high: float, peak: float) -> None:
     axes.set_yscale("log")
     axes.set_xlim(low, high)
     axes.set_ylim(peak / 60, peak * 2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}".replace(",", " ")))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: grouped(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from multislice_nb import sharding, tpu
+from multislice_nb._texts import grouped
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.plotting.figure import Chart, new_chart
 from multislice_nb.plotting.style import ThemeName, dress, halo, head, series_style
@@ -203,7 +204,7 @@ def _thresholds(axes: Axes, kinds: list[tpu.Generation], left: float, colours: T
         below = previous and value > previous * 0.7
         axes.axhline(value, color=colours.ink, linewidth=1.2)
         axes.annotate(
-            f"{', '.join(names)}: {_grouped(value)} FLOPs/bit",
+            f"{', '.join(names)}: {grouped(value)} FLOPs/bit",
             (left, value),
             xytext=(5, -4 if below else 4),
             textcoords="offset points",
@@ -239,7 +240,7 @@ def _scales(axes: Axes, low: float, high: float) -> None:
     bottom = min(float(np.min(np.asarray(values, dtype=float))) for values in lines if np.size(values))
     axes.set_ylim(bottom=bottom)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _grouped(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: grouped(value)))
 
 
 def _short(value: float) -> str:
@@ -250,8 +251,3 @@ def _short(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g}{letter}"
     return f"{value:.3g}"
-
-
-def _grouped(value: float) -> str:
-    """A number with thin groups of three digits."""
-    return f"{value:,.0f}".replace(",", " ")

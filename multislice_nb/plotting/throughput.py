@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from multislice_nb import tpu
+from multislice_nb._texts import grouped
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.plotting.figure import Chart, new_chart, new_charts
 from multislice_nb.plotting.style import ThemeName, dress, halo, head, series_style
@@ -213,7 +214,7 @@ def batch_axis(axes: Axes, batches: Sequence[int], *, most: int = 9) -> None:
     axes.set_xscale("log", base=2)
     shown = batches[:: math.ceil(len(batches) / most)]
     axes.xaxis.set_major_locator(FixedLocator([float(batch) for batch in shown]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}".replace(",", " ")))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: grouped(value)))
     axes.xaxis.set_minor_locator(NullLocator())
 
 

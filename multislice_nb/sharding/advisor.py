@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from multislice_nb import tpu
+from multislice_nb._texts import grouped
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.sharding.closed_forms import memory_bytes
 from multislice_nb.sharding.cost import Prediction, predict
@@ -272,8 +273,8 @@ def _reason(
     tokens = question.tokens_per_slice * depth
     share = f" a pipeline of {depth} slices" if pipeline else " a slice"
     told = (
-        f"{_count(tokens)} tokens{share} give {_count(intensity)} FLOPs for each bit over DCN, "
-        f"{intensity / threshold:.1f} times the {_count(threshold)} of {kind.name}"
+        f"{grouped(tokens)} tokens{share} give {grouped(intensity)} FLOPs for each bit over DCN, "
+        f"{intensity / threshold:.1f} times the {grouped(threshold)} of {kind.name}"
     )
     saved = f", and it leaves {(usable - memory) / _GIB:.1f} GiB a chip free" if dcn_fsdp else ""
     return f"{told}{saved}{_bubble(pipeline)}."
@@ -281,7 +282,3 @@ def _reason(
 
 def _bubble(pipeline: Pipeline | None) -> str:
     return f"; {pipeline.bubble:.0%} of the time is the pipeline's bubble" if pipeline else ""
-
-
-def _count(number: float) -> str:
-    return f"{number:,.0f}".replace(",", " ")

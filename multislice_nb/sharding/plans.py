@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from multislice_nb.cloud.display import html_table, text_table
+from multislice_nb._texts import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -217,13 +218,13 @@ class LargestBatch:
 
     def __str__(self) -> str:
         largest = (
-            f"Largest batch that fits: {_grouped(self.batch)} a device ({_grouped(self.too_large)} does not)"
+            f"Largest batch that fits: {grouped(self.batch)} a device ({grouped(self.too_large)} does not)"
         )
         if self.remat_from is None:
             return f"{largest}, without rematerialisation"
         return (
-            f"{largest}; rematerialisation begins between {_grouped(self.remat_after)} and "
-            f"{_grouped(self.remat_from)}"
+            f"{largest}; rematerialisation begins between {grouped(self.remat_after)} and "
+            f"{grouped(self.remat_from)}"
         )
 
     def _repr_html_(self) -> str:
@@ -250,7 +251,3 @@ def _megabytes(amounts: Mapping[str, float]) -> str:
     told = [f"{kind} {amount / 1e6:.4g}" for kind, amount in amounts.items() if amount > total / 1000]
     kinds = f" ({', '.join(told)})" if len(told) > 1 else ""
     return f"{total / 1e6:.4g} MB{kinds}"
-
-
-def _grouped(number: int) -> str:
-    return f"{number:,}".replace(",", " ")

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from multislice_nb._ports import free_port
 from multislice_nb.errors import InvalidRequestError
-from multislice_nb.jobs.distributed import environment, free_port
+from multislice_nb.jobs.distributed import environment
 from multislice_nb.jobs.machine import Machine, parse_tpu_env
 from multislice_nb.jobs.record import JobSpec, Limits
 
