@@ -6,14 +6,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.cloud.display import counted
+from multislice_nb._texts import lasted
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.actions_create import CreateActions
 from multislice_nb.magics.actions_environment import EnvironmentActions
 from multislice_nb.magics.actions_experiments import ExperimentActions
 from multislice_nb.magics.actions_jobs import JobActions
 from multislice_nb.magics.actions_planning import PlanningActions
+from multislice_nb.magics.actions_slices import SliceActions
 from multislice_nb.magics.actions_workers import WorkerActions
-from multislice_nb.magics.views import Description, Note, Status, Timeline, lasted
+from multislice_nb.magics.views import Description, Note, Status, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +26,13 @@ __all__ = ["Actions"]
 
 
 class Actions(
-    CreateActions, WorkerActions, EnvironmentActions, PlanningActions, ExperimentActions, JobActions
+    CreateActions,
+    SliceActions,
+    WorkerActions,
+    EnvironmentActions,
+    PlanningActions,
+    ExperimentActions,
+    JobActions,
 ):
     """All subcommands; those about slices are here."""
 
@@ -150,7 +158,10 @@ class Actions(
         if action == "fault":
             return Note(misfortune(*parameters, clear=clear))
         if parameters or clear:
-            raise MagicError(f"emulator {action} takes nothing more.", fix="%multislice emulator --help")
+            raise MagicError(
+                f"emulator {action} takes nothing more.",
+                fix="Leave the rest out; see %multislice emulator --help.",
+            )
         return Note(control(action))
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb._texts import lasted
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.base import Base
-from multislice_nb.magics.views import Note, lasted, timeline_text
+from multislice_nb.magics.views import Note, timeline_text
 
 if TYPE_CHECKING:
     from multislice_nb.cloud import Cloud, QueuedResource, QueuedResourceRequest, QueuedResourceStatus
@@ -94,7 +95,7 @@ class CreateActions(Base):
         if isinstance(found, (Mapping, str, Path)):
             return found
         raise MagicError(
-            f"{name} is a {type(found).__name__}, not the body of a create call.",
+            f"The variable {name} holds no body of a create call, but an object of type {type(found).__name__}.",
             fix="Give a dictionary, its JSON text, or a file.",
         )
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.base import Base, literal, literals
-from multislice_nb.magics.views import Experiments
+from multislice_nb.magics.views import Table
+from multislice_nb.magics.views import experiments as listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,12 +114,12 @@ class ExperimentActions(Base):
         parameters: Mapping[str, str] | None = None,
         matrix: Mapping[str, str] | None = None,
         folder: str = "runs",
-    ) -> Experiments | NotebookRun | Runs:
+    ) -> Table | NotebookRun | Runs:
         """`experiment`."""
         from multislice_nb import experiments
 
         if name is None:
-            return Experiments(experiments.notebooks())
+            return listed(experiments.notebooks())
         given = {key: literal(text) for key, text in (parameters or {}).items()}
         line = self._line()
 
@@ -162,7 +163,7 @@ class ExperimentActions(Base):
             return found
         if found is not None and not Path(name).exists():
             raise MagicError(
-                f"{name} is a {type(found).__name__}, not results of a sweep.",
+                f"The variable {name} holds no results of a sweep, but an object of type {type(found).__name__}.",
                 fix="Give what ms.sweep returned.",
             )
         return Results.load(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.base import Base
 from multislice_nb.magics.cells import CellInterrupted, show_result
-from multislice_nb.magics.views import Commands, Note
+from multislice_nb.magics.views import Note, Table, commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +56,7 @@ class ShellActions(Base):
                 f"notebook.\nSee it: %multislice logs {started.id}   end it: %multislice stop {started.id}"
             )
 
-    def ps(self, *, cluster: str | None = None) -> Commands:
+    def ps(self, *, cluster: str | None = None) -> Table:
         """`ps`."""
         from multislice_nb import _portal
 
@@ -65,7 +65,7 @@ class ShellActions(Base):
 
         with self._reached(cluster) as reach:
             found = reach.shell.detached()
-            return Commands(tuple(zip(found, _portal.sync(statuses, found), strict=True)))
+            return commands(zip(found, _portal.sync(statuses, found), strict=True))
 
     def logs(self, name: str, *, follow: bool = False, cluster: str | None = None, **options: int) -> None:
         """`logs`."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from multislice_nb._texts import lasted
 from multislice_nb.magics.base import Base
 from multislice_nb.magics.following import Look, follow
-from multislice_nb.magics.views import Note, lasted
+from multislice_nb.magics.views import Note
 
 if TYPE_CHECKING:
     from multislice_nb.cluster import Cluster

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -107,6 +107,10 @@ class Argument:
     unless: tuple[str, ...] = ()
     named: bool = False
     rest: bool = False
+
+    def but(self, **changes: Any) -> Argument:
+        """The same with something else about it."""
+        return replace(self, **changes)
 
     @property
     def words(self) -> int:

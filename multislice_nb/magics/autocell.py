@@ -1,17 +1,34 @@
-"""The mode in which every cell runs on the workers until it is turned off."""
+"""What happens to a cell's lines before IPython reads them."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["Autocell"]
+__all__ = ["Autocell", "EmptyCell"]
+
+
+class EmptyCell:
+    """Gives `%%multislice` an empty line to run where nothing stands below it.
+
+    Without it IPython refuses the cell by itself, with a UsageError that notebook runners let pass, and
+    `%%multislice --help` alone could not be asked for.
+    """
+
+    has_side_effects = True
+    """A terminal asks IPython whether a cell is complete; this would answer before its first line is written."""
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        """The lines of a cell, with one more where it needs one."""
+        alone = len(lines) == 1 and re.match(r"%%multislice(?:\s|$)", lines[0])
+        return [*lines, "\n"] if alone else lines
 
 
 class Autocell:
-    """Puts `%%multislice` before every cell.
+    """Puts `%%multislice` before every cell while it is on, which it is until it is turned off.
 
     Cells that begin with `%`, `!` or `?` are left as they are, so that it can be turned off.
 
@@ -19,28 +36,31 @@ class Autocell:
         shell: Whose cells.
     """
 
+    has_side_effects = True
+    """A cell is complete when its own lines are, whatever is put before them."""
+
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
 
     @property
     def on(self) -> bool:
         """Whether cells go to the workers."""
-        return self._send in self._shell.input_transformers_cleanup
+        return self in self._shell.input_transformers_cleanup
 
     def turn(self, *, on: bool) -> None:
         """Turn it on or off."""
         if on and not self.on:
-            self._shell.input_transformers_cleanup.append(self._send)
+            self._shell.input_transformers_cleanup.append(self)
         elif not on and self.on:
-            self._shell.input_transformers_cleanup.remove(self._send)
+            self._shell.input_transformers_cleanup.remove(self)
 
     @staticmethod
     def banner(name: str, workers: int) -> str:
         """What stands over the output of every cell while it is on."""
         return f"▶ AUTOCELL: on {workers} workers of {name}, not here · %multislice autocell off"
 
-    @staticmethod
-    def _send(lines: list[str]) -> list[str]:
+    def __call__(self, lines: list[str]) -> list[str]:
+        """The lines of a cell, for the workers."""
         first = next((line.lstrip() for line in lines if line.strip()), "")
         if not first or first[0] in "%!?" or first.rstrip().endswith("?"):
             return lines

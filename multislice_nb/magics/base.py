@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from multislice_nb._texts import lasted
 from multislice_nb.magics.cells import show_result, variable_name
 from multislice_nb.magics.following import Look, follow
-from multislice_nb.magics.views import lasted
 from multislice_nb.widgets.session import current
 
 if TYPE_CHECKING:

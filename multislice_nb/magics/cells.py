@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import keyword
 import sys
 import time
 import warnings
@@ -156,6 +157,6 @@ def variable_name(text: str) -> str:
     Raises:
         MagicError: It is none.
     """
-    if not text.isidentifier():
+    if not text.isidentifier() or keyword.iskeyword(text):
         raise MagicError(f"-o cannot be {text!r}.", fix="Give the name of a variable, as -o result.")
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.config import Multislice
+from multislice_nb.magics.autocell import EmptyCell
 from multislice_nb.magics.completion import Completion
 from multislice_nb.magics.magics import MultisliceMagics
 
@@ -54,6 +55,7 @@ class _Loaded:
         self.magics = MultisliceMagics(shell)
         self.completion = Completion(self.magics.actions.session, shell.user_ns)
         self.settings = Multislice.instance()
+        self.empty_cell = EmptyCell()
 
 
 _shells: dict[int, _Loaded] = {}
@@ -75,6 +77,7 @@ def load(shell: InteractiveShell) -> None:
     configurables: list[Any] = shell.configurables
     configurables += [one for one in (made.magics, made.settings) if one not in configurables]
     shell.Completer.custom_matchers.append(made.completion.matcher)
+    shell.input_transformers_cleanup.append(made.empty_cell)
     plain = _plain_text(shell)
     for module, name in _AS_TEXT:
         plain.for_type_by_name(module, name, _print_str)
@@ -86,6 +89,8 @@ def unload(shell: InteractiveShell) -> None:
     if found is None:
         return
     found.magics.autocell.turn(on=False)
+    if found.empty_cell in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.remove(found.empty_cell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("multislice", None)
     shell.magics_manager.registry.pop(MultisliceMagics.__name__, None)

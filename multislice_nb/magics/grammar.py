@@ -10,6 +10,7 @@ from multislice_nb.magics.grammar_experiments import EXPERIMENTS
 from multislice_nb.magics.grammar_jobs import JOBS
 from multislice_nb.magics.grammar_planning import PLANNING
 from multislice_nb.magics.grammar_shell import SHELL
+from multislice_nb.magics.grammar_slices import SLICES
 from multislice_nb.magics.grammar_tools import TOOLS
 from multislice_nb.magics.grammar_workers import CELL, WORKERS
 
@@ -20,6 +21,7 @@ __all__ = ["CELL", "GROUPS", "SUBCOMMANDS", "SYNONYMS", "subcommand"]
 
 SUBCOMMANDS: tuple[Subcommand, ...] = (
     *CLOUD,
+    *SLICES,
     *WORKERS,
     *SHELL,
     *ENVIRONMENT,
@@ -48,7 +50,8 @@ SYNONYMS: dict[str, str] = {
     "provision": "create",
     "start": "create",
     "login": "connect",
-    "watch": "wait",
+    "follow": "watch",
+    "slices": "nodes",
     "ssh": "attach",
     "run": "%%multislice",
     "px": "%%multislice",

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from multislice_nb.magics.arguments import Argument, Subcommand
 from multislice_nb.magics.grammar_create import CREATE
+from multislice_nb.magics.shared import ACCELERATOR_TYPE, EVERY_ZONE, NAME, RUNTIME_VERSION, ZONE
 
-__all__ = ["CLOUD", "NAME", "ZONE"]
+__all__ = ["CLOUD"]
 
-NAME = Argument(name="name", metavar="NAME", required=True, values="queued_resources", help="Queued resource")
-_NAMES = Argument(
-    name="names",
-    metavar="NAME",
-    required=True,
-    many=True,
-    values="queued_resources",
-    help="Queued resources",
-)
-_PROJECT = Argument(name="project", flags=("--project",), help="Google Cloud project id")
-ZONE = Argument(name="zone", flags=("--zone",), values="zones", help="Zone, as us-central2-b")
-_EVERY_ZONE = Argument(
-    name="zone", flags=("--zone",), values="zones", help="Zone; - for all; the connection's if left out"
-)
+_NAMES = NAME.but(name="names", many=True, help="Queued resources")
 
 CLOUD: tuple[Subcommand, ...] = (
     Subcommand(
         name="connect",
         summary="Connect to a project's Cloud TPUs, or to the emulator on this machine when there is no project.",
         arguments=(
-            _PROJECT,
-            ZONE,
+            Argument(name="project", flags=("--project",), help="Google Cloud project id"),
+            ZONE.but(help="Zone, as us-central2-b"),
             Argument(name="endpoint", flags=("--endpoint",), help="Another host of the Cloud TPU API"),
             Argument(
                 name="emulator",
@@ -52,18 +40,8 @@ CLOUD: tuple[Subcommand, ...] = (
         name="doctor",
         summary="Check everything that has to be right before slices can be used, each with its fix.",
         arguments=(
-            Argument(
-                name="accelerator_type",
-                flags=("--accelerator-type",),
-                values="accelerator_types",
-                help="Whether this type can be had here too",
-            ),
-            Argument(
-                name="runtime_version",
-                flags=("--runtime-version",),
-                values="runtime_versions",
-                help="And this software on it",
-            ),
+            ACCELERATOR_TYPE.but(help="Whether this type can be had here too"),
+            RUNTIME_VERSION.but(help="And this software on it"),
         ),
         examples=("", "--accelerator-type v4-16"),
         python="cloud.doctor('v4-16')",
@@ -72,7 +50,7 @@ CLOUD: tuple[Subcommand, ...] = (
     Subcommand(
         name="list",
         summary="List queued resources.",
-        arguments=(_EVERY_ZONE,),
+        arguments=(EVERY_ZONE,),
         examples=("", "--zone -"),
         python="cloud.list()",
     ),
@@ -81,7 +59,7 @@ CLOUD: tuple[Subcommand, ...] = (
         summary="Show a queued resource, its timeline and its slices.",
         arguments=(NAME, ZONE),
         examples=("demo",),
-        python="cloud.get('demo').nodes()",
+        python="qr = cloud.get('demo'); qr.refresh(), qr.nodes()",
     ),
     Subcommand(
         name="timeline",
@@ -177,14 +155,11 @@ CLOUD: tuple[Subcommand, ...] = (
         name="reclaim",
         summary="Find what was forgotten and holds quota; only with --yes is anything deleted.",
         arguments=(
-            Argument(
-                name="names",
-                metavar="NAME",
-                many=True,
-                values="queued_resources",
+            _NAMES.but(
+                required=False,
                 help="With --yes: delete these of what is found; what is certainly of no use if left out",
             ),
-            _EVERY_ZONE,
+            EVERY_ZONE,
             Argument(name="yes", flags=("--yes", "-y"), switch=True, help="Delete, with all slices"),
         ),
         examples=("", "--yes", "--yes old older"),

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, integer, pairs, words
+from multislice_nb.magics.arguments import Argument, Subcommand, pairs, words
+from multislice_nb.magics.shared import (
+    ACCELERATOR_TYPE,
+    NETWORK,
+    NODE_COUNT,
+    RESERVED,
+    RUNTIME_VERSION,
+    SERVICE_ACCOUNT,
+    SPOT,
+    SUBNETWORK,
+    VALID_UNTIL_DURATION,
+    ZONE,
+)
 
 __all__ = ["CREATE"]
 
 _SLICES = (
-    Argument(
-        name="accelerator_type",
-        flags=("--accelerator-type",),
-        values="accelerator_types",
-        help="What each slice is, as v4-16",
-        excludes="shape",
-    ),
+    ACCELERATOR_TYPE.but(excludes="shape"),
     Argument(
         name="type",
         flags=("--type",),
@@ -24,15 +30,8 @@ _SLICES = (
     Argument(
         name="topology", flags=("--topology",), values="topologies", help="Chips along each axis, as 2x2x2"
     ),
-    Argument(
-        name="runtime_version",
-        flags=("--runtime-version",),
-        values="runtime_versions",
-        help="Software of the workers; the type's own if left out",
-    ),
-    Argument(
-        name="node_count", flags=("--node-count",), convert=integer, help="Slices, 1 to 256", excludes="node"
-    ),
+    RUNTIME_VERSION,
+    NODE_COUNT.but(excludes="node"),
     Argument(name="node_id", flags=("--node-id",), help="Name of the one slice", excludes="node"),
     Argument(
         name="node_prefix",
@@ -47,23 +46,9 @@ _SLICES = (
 
 _WHERE = (
     Argument(name="project", flags=("--project",), help="Project id; the connection's if left out"),
-    Argument(
-        name="zone",
-        flags=("--zone",),
-        values="zones",
-        help="Zone; the connection's if left out",
-        excludes="where",
-    ),
-    Argument(
-        name="spot",
-        flags=("--spot",),
-        switch=True,
-        help="Spot capacity: cheaper, can be preempted",
-        excludes="capacity",
-    ),
-    Argument(
-        name="reserved", flags=("--reserved",), switch=True, help="Reserved capacity", excludes="capacity"
-    ),
+    ZONE.but(excludes="where"),
+    SPOT,
+    RESERVED,
     Argument(
         name="best_effort",
         flags=("--best-effort",),
@@ -82,8 +67,8 @@ _WHERE = (
 )
 
 _WORKERS = (
-    Argument(name="network", flags=("--network",), help="VPC network"),
-    Argument(name="subnetwork", flags=("--subnetwork",), help="VPC subnetwork"),
+    NETWORK,
+    SUBNETWORK,
     Argument(name="internal_ips", flags=("--internal-ips",), switch=True, help="No external addresses"),
     Argument(name="tags", flags=("--tags",), convert=words, help="Network tags, as a,b"),
     Argument(name="labels", flags=("--labels",), convert=pairs, metavar="KEY=VALUE,…", help="Labels"),
@@ -109,25 +94,14 @@ _WORKERS = (
         values="files",
         help="A script that every worker runs at every boot",
     ),
-    Argument(
-        name="service_account",
-        flags=("--service-account",),
-        metavar="EMAIL",
-        help="The workers' service account",
-    ),
+    SERVICE_ACCOUNT,
     Argument(name="scopes", flags=("--scopes",), convert=words, help="Its scopes"),
     Argument(name="shielded_secure_boot", flags=("--shielded-secure-boot",), switch=True, help="Secure boot"),
     Argument(name="description", flags=("--description",), metavar="TEXT", help="Free text"),
 )
 
 _WHEN = (
-    Argument(
-        name="valid_until_duration",
-        flags=("--valid-until-duration",),
-        metavar="DURATION",
-        help="Give up after so long, as 6h",
-        excludes="until",
-    ),
+    VALID_UNTIL_DURATION.but(excludes="until"),
     Argument(
         name="valid_until_time",
         flags=("--valid-until-time",),
@@ -264,5 +238,5 @@ CREATE = Subcommand(
     ),
     pasted="gcloud",
     ours=_OURS,
-    python="cloud.create('demo', accelerator_type='v4-16', node_count=2)",
+    python="cloud.create('demo', accelerator_type='v4-16', node_count=2), cloud.request(…)",
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, number, pairs
-from multislice_nb.magics.grammar_shell import REACHED
+from multislice_nb.magics.arguments import Argument, Subcommand, pairs
+from multislice_nb.magics.shared import GRACE, REACHED
 
 __all__ = ["ENVIRONMENT"]
 
@@ -25,13 +25,7 @@ ENVIRONMENT: tuple[Subcommand, ...] = (
                 switch=True,
                 help="End processes of others and other users too",
             ),
-            Argument(
-                name="grace",
-                flags=("--grace",),
-                convert=number,
-                metavar="SECONDS",
-                help="Between asking a process to end and killing it",
-            ),
+            GRACE,
             REACHED,
         ),
         examples=("",),

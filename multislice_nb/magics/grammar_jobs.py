@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from multislice_nb.magics.arguments import Argument, Subcommand, integer, pairs, ranks, words
+from multislice_nb.magics.shared import (
+    ACCELERATOR_TYPE,
+    NAME,
+    NETWORK,
+    NODE_COUNT,
+    RANKS,
+    RESERVED,
+    RUNTIME_VERSION,
+    SERVICE_ACCOUNT,
+    SPOT,
+    SUBNETWORK,
+    VALID_UNTIL_DURATION,
+    ZONE,
+)
 
 __all__ = ["JOBS"]
 
@@ -12,7 +26,7 @@ _STORE = Argument(
     metavar="PLACE",
     help="Where jobs are kept: gs://bucket/folder, or a folder with the emulator",
 )
-_NAME = Argument(name="name", metavar="NAME", required=True, values="queued_resources", help="The job")
+_NAME = NAME.but(help="The job")
 
 _CODE = (
     Argument(
@@ -60,39 +74,16 @@ _CODE = (
 )
 
 _WHERE = (
-    Argument(
-        name="accelerator_type",
-        flags=("--accelerator-type",),
-        required=True,
-        values="accelerator_types",
-        help="What each slice is, as v4-16",
-    ),
-    Argument(name="node_count", flags=("--node-count",), convert=integer, help="Slices"),
-    Argument(name="zone", flags=("--zone",), values="zones", help="Zone; the connection's if left out"),
-    Argument(name="spot", flags=("--spot",), switch=True, help="Spot capacity", excludes="capacity"),
-    Argument(
-        name="reserved", flags=("--reserved",), switch=True, help="Reserved capacity", excludes="capacity"
-    ),
-    Argument(
-        name="runtime_version",
-        flags=("--runtime-version",),
-        values="runtime_versions",
-        help="Software of the workers",
-    ),
-    Argument(name="network", flags=("--network",), help="VPC network"),
-    Argument(name="subnetwork", flags=("--subnetwork",), help="VPC subnetwork"),
-    Argument(
-        name="service_account",
-        flags=("--service-account",),
-        metavar="EMAIL",
-        help="The workers' service account",
-    ),
-    Argument(
-        name="valid_until_duration",
-        flags=("--valid-until-duration",),
-        metavar="DURATION",
-        help="Give up waiting for capacity after so long, as 6h",
-    ),
+    ACCELERATOR_TYPE.but(required=True),
+    NODE_COUNT,
+    ZONE,
+    SPOT,
+    RESERVED,
+    RUNTIME_VERSION,
+    NETWORK,
+    SUBNETWORK,
+    SERVICE_ACCOUNT,
+    VALID_UNTIL_DURATION,
     Argument(
         name="time_limit", flags=("--time-limit",), metavar="DURATION", help="For the whole run, as 12h"
     ),
@@ -110,7 +101,7 @@ _WHERE = (
 _LOGS = (
     _NAME,
     Argument(name="follow", flags=("--follow", "-f"), switch=True, help="Go on until it has ended"),
-    Argument(name="ranks", flags=("--ranks",), convert=ranks, help="Only these workers, as 0,2-3"),
+    RANKS,
     Argument(name="attempt", flags=("--attempt",), convert=integer, help="Only this attempt"),
     Argument(name="grep", flags=("--grep",), metavar="REGEX", help="Only lines that match"),
     Argument(

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from multislice_nb.magics.arguments import Argument, Subcommand, integer, integers, number, words
+from multislice_nb.magics.shared import ACCELERATOR_TYPE
 
 __all__ = ["PLANNING", "RESULTS"]
 
 RESULTS = "A variable with results, or their file"
 
-_TYPE = Argument(
-    name="accelerator_type",
-    flags=("--accelerator-type",),
-    required=True,
-    values="accelerator_types",
-    help="What each slice is, as v4-16",
-)
+_TYPE = ACCELERATOR_TYPE.but(required=True)
 _SLICES = Argument(name="slices", flags=("--slices", "--node-count"), convert=integer, help="How many slices")
 _MODEL = (
     Argument(name="embedding", flags=("--embedding",), convert=integer, help="Width of the MLP"),

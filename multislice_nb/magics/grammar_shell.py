@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, integer, number, pairs, ranks
+from multislice_nb.magics.arguments import Argument, Subcommand, integer, pairs
+from multislice_nb.magics.shared import GRACE, OUTPUT, RANKS, REACHED, TARGETS, TIMEOUT
 
-__all__ = ["REACHED", "SHELL"]
+__all__ = ["SHELL"]
 
-REACHED = Argument(
-    name="cluster",
-    flags=("--cluster",),
-    metavar="NAME",
-    values="queued_resources",
-    help="Another than the current one; need not be attached",
-)
-_RANKS = Argument(
-    name="ranks", flags=("--ranks", "--targets", "-t"), convert=ranks, help="Only these workers, as 0,2-3"
-)
 _COMMAND = Argument(
     name="name", metavar="NAME", required=True, help="Id or name of a command that `sh --detach` started"
 )
@@ -24,25 +15,9 @@ _SH = Subcommand(
     name="sh",
     summary="Run a shell command on every worker at once; as %%multislice sh, the cell is a script.",
     arguments=(
-        _RANKS,
-        Argument(name="slices", flags=("--slices",), convert=ranks, help="Only workers of these slices"),
-        Argument(
-            name="workers", flags=("--workers",), convert=ranks, help="Only these workers of each slice"
-        ),
-        Argument(
-            name="timeout",
-            flags=("--timeout",),
-            convert=number,
-            metavar="SECONDS",
-            help="Stop it everywhere after so long",
-        ),
-        Argument(
-            name="grace",
-            flags=("--grace",),
-            convert=number,
-            metavar="SECONDS",
-            help="What it gets elsewhere once it has failed on one worker",
-        ),
+        *TARGETS,
+        TIMEOUT,
+        GRACE.but(help="What it gets elsewhere once it has failed on one worker"),
         Argument(name="cwd", flags=("--cwd",), metavar="FOLDER", help="Where it runs, below the home folder"),
         Argument(
             name="environment",
@@ -77,13 +52,7 @@ _SH = Subcommand(
             values="files",
             help="With --detach: a folder from here that it runs in a copy of",
         ),
-        Argument(
-            name="output",
-            flags=("-o", "--output"),
-            metavar="NAME",
-            values="variables",
-            help="Keep the result in this variable, and do not show it",
-        ),
+        OUTPUT,
         REACHED,
         Argument(
             name="command",
@@ -109,7 +78,7 @@ SHELL: tuple[Subcommand, ...] = (
                 metavar="DESTINATION",
                 help="On the workers, relative to the home folder; the source's own name if left out",
             ),
-            _RANKS,
+            RANKS,
             Argument(
                 name="delete",
                 flags=("--delete",),
@@ -140,7 +109,7 @@ SHELL: tuple[Subcommand, ...] = (
             Argument(
                 name="folder", metavar="FOLDER", values="files", help="On this machine; here if left out"
             ),
-            _RANKS,
+            RANKS,
             REACHED,
         ),
         examples=("trace.json profiles", "'logs/*.txt' --ranks 0"),
@@ -177,13 +146,7 @@ SHELL: tuple[Subcommand, ...] = (
         summary="End a detached shell command on all workers, with all that it started.",
         arguments=(
             _COMMAND,
-            Argument(
-                name="grace",
-                flags=("--grace",),
-                convert=number,
-                metavar="SECONDS",
-                help="Between asking it to end and killing it",
-            ),
+            GRACE,
             REACHED,
         ),
         examples=("train",),

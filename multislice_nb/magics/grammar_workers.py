@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, number, ranks
-from multislice_nb.magics.grammar_cloud import NAME, ZONE
+from multislice_nb.magics.arguments import Argument, Subcommand, number
+from multislice_nb.magics.shared import NAME, OUTPUT, RANKS, TARGETS, TIMEOUT, ZONE
 
 __all__ = ["CELL", "WORKERS"]
 
@@ -15,32 +15,10 @@ CELL = Subcommand(
     cell=True,
     summary="Run the cell on every worker of the attached cluster, as one gang operation.",
     arguments=(
-        Argument(
-            name="ranks",
-            flags=("--ranks", "--targets", "-t"),
-            convert=ranks,
-            help="Only these workers, as 0,2-3; a collective in the cell waits for the others",
-        ),
-        Argument(
-            name="slices", flags=("--slices",), convert=ranks, help="Only workers of these slices, as 0,2-3"
-        ),
-        Argument(
-            name="workers", flags=("--workers",), convert=ranks, help="Only these workers of each slice, as 0"
-        ),
-        Argument(
-            name="output",
-            flags=("-o", "--output"),
-            metavar="NAME",
-            values="variables",
-            help="Keep the result in this variable, and do not show it",
-        ),
-        Argument(
-            name="timeout",
-            flags=("--timeout",),
-            convert=number,
-            metavar="SECONDS",
-            help="Stop the cell everywhere after so long",
-        ),
+        RANKS.but(help="Only these workers, as 0,2-3; a collective in the cell waits for the others"),
+        *TARGETS[1:],
+        OUTPUT,
+        TIMEOUT,
         Argument(
             name="no_raise",
             flags=("--no-raise",),
@@ -120,31 +98,21 @@ WORKERS: tuple[Subcommand, ...] = (
         name="status",
         summary="Show the connection, the queued resources and the attached clusters.",
         examples=("",),
-        python="cloud.list(), cluster",
+        python="cloud.list(), ms.cluster.clusters()",
     ),
     Subcommand(
         name="use",
         summary="Make another attached cluster the one that cells run on.",
-        arguments=(
-            Argument(
-                name="name", metavar="NAME", required=True, values="clusters", help="An attached cluster"
-            ),
-        ),
+        arguments=(_CLUSTER.but(required=True, help="An attached cluster"),),
         examples=("demo",),
-        python="multislice_nb.cluster.attached('demo')",
+        python="ms.cluster.attached('demo')",
     ),
     Subcommand(
         name="collect",
         summary="Get what a cell left that ran on the workers while no notebook was attached.",
         arguments=(
             _CLUSTER,
-            Argument(
-                name="output",
-                flags=("-o", "--output"),
-                metavar="NAME",
-                values="variables",
-                help="Keep the result in this variable, and do not show it",
-            ),
+            OUTPUT,
         ),
         examples=("", "-o result"),
         python="cluster.collect()",

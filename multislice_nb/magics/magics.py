@@ -15,6 +15,7 @@ from multislice_nb.magics.autocell import Autocell
 from multislice_nb.magics.cells import plain_warnings, run_cell, show_failure, variable_name
 from multislice_nb.magics.grammar import CELL
 from multislice_nb.magics.live import Line
+from multislice_nb.magics.mistakes import nothing_to_run
 from multislice_nb.magics.reference import command_help, overview
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ class MultisliceMagics(Magics):
         call = parser.parse_cell(line, cell)
         if call.help and call.command is not None:
             return command_help(call.command)
-        return self._run(call.values, cell) if call.command is CELL else self._act(call)
+        if call.command is not CELL:
+            return self._act(call)
+        if not cell.strip():
+            raise nothing_to_run()
+        return self._run(call.values, cell)
 
     def _run(self, options: dict[str, Any], cell: str) -> CellHandle | None:
         """A cell on the workers."""

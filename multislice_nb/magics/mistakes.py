@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.magics.arguments import Argument, Subcommand
 
-__all__ = ["closest", "mended", "missing", "no_cell", "unknown_subcommand", "unknown_word"]
+__all__ = ["closest", "mended", "missing", "no_cell", "nothing_to_run", "unknown_subcommand", "unknown_word"]
 
 
 def closest(word: str, candidates: Iterable[str]) -> str | None:
@@ -51,6 +51,14 @@ def no_cell(command: Subcommand) -> MagicError:
     return MagicError(
         f"%%multislice runs its cell on the workers and has no subcommand {command.name}.",
         fix=f"Write {command.magic}, with one % and in a line of its own.",
+    )
+
+
+def nothing_to_run() -> MagicError:
+    """The cell is empty."""
+    return MagicError(
+        "%%multislice has nothing to run: the cell below it is empty.",
+        fix="Write code below it; for what one line says there is %multislice, with one %.",
     )
 
 

@@ -47,7 +47,7 @@ def overview(group: str = "") -> Help:
         *_columns(rows),
         "",
         "In the line $name and {expression} are replaced, in a cell's body nothing is.",
-        "More: %multislice SUBCOMMAND --help, and %%multislice --help with any body.",
+        "More: %multislice SUBCOMMAND --help, and %%multislice --help.",
     ]
     return Help("\n".join(lines))
 

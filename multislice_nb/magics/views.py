@@ -6,7 +6,11 @@ import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from multislice_nb._texts import grouped, lasted
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from multislice_nb.cloud import Cloud, NodeStatus, QueuedResource, QueuedResources, StateChange
     from multislice_nb.cloud.cost import Usage
     from multislice_nb.cluster import Cluster
@@ -14,14 +18,14 @@ if TYPE_CHECKING:
     from multislice_nb.experiments import Notebook
 
 __all__ = [
-    "Commands",
     "Description",
-    "Experiments",
     "Intensity",
     "Note",
     "Status",
+    "Table",
     "Timeline",
-    "lasted",
+    "commands",
+    "experiments",
     "timeline_text",
 ]
 
@@ -34,6 +38,36 @@ class Note:
 
     def __repr__(self) -> str:
         return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows below a header.
+
+    Attributes:
+        header: Names of the columns, in lower case.
+        rows: Their cells.
+        empty: What to say where there are none.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    empty: str
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        from multislice_nb.cloud.display import text_table
+
+        if not self.rows:
+            return self.empty
+        return text_table([name.upper().replace(" ", "_") for name in self.header], self.rows)
+
+    def _repr_html_(self) -> str:
+        from multislice_nb.cloud.display import html_table
+
+        return html_table(self.header, self.rows) if self.rows else f"<p>{html.escape(self.empty)}</p>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,39 +164,18 @@ class Timeline:
         return f"{table}<p>{html.escape(str(self.usage))}</p>"
 
 
-@dataclass(frozen=True, slots=True)
-class Commands:
+def commands(found: Iterable[tuple[Detached, DetachedStatus]]) -> Table:
     """Detached shell commands, each with how it stands."""
-
-    commands: tuple[tuple[Detached, DetachedStatus], ...]
-
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [
-            (
-                one.id,
-                one.name,
-                f"{one.started:%Y-%m-%d %H:%M:%S %Z}" if one.started else "",
-                str(status).removeprefix(f"{one.name}: "),
-            )
-            for one, status in self.commands
-        ]
-
-    def __len__(self) -> int:
-        return len(self.commands)
-
-    def __repr__(self) -> str:
-        from multislice_nb.cloud.display import text_table
-
-        if not self.commands:
-            return "No detached commands."
-        return text_table(("ID", "NAME", "STARTED", "STATE"), self._rows())
-
-    def _repr_html_(self) -> str:
-        from multislice_nb.cloud.display import html_table
-
-        if not self.commands:
-            return "<p>No detached commands.</p>"
-        return html_table(("id", "name", "started", "state"), self._rows())
+    rows = [
+        (
+            one.id,
+            one.name,
+            f"{one.started:%Y-%m-%d %H:%M:%S %Z}" if one.started else "",
+            str(status).removeprefix(f"{one.name}: "),
+        )
+        for one, status in found
+    ]
+    return Table(("id", "name", "started", "state"), tuple(rows), empty="No detached commands.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +195,17 @@ class Intensity:
     tokens: float | None
 
     def _header(self) -> tuple[str, ...]:
-        asked = () if self.tokens is None else (f"FLOPs per bit of {_count(self.tokens)} tokens",)
+        asked = () if self.tokens is None else (f"FLOPs per bit of {grouped(self.tokens)} tokens",)
         return ("slices", "smallest batch, tokens a slice", "advised batch", *asked)
 
     def _cells(self) -> list[tuple[str, ...]]:
         return [
-            (str(slices), _count(smallest), _count(advised), *(() if found is None else (_count(found),)))
+            (str(slices), grouped(smallest), grouped(advised), *(() if found is None else (grouped(found),)))
             for slices, smallest, advised, found in self.rows
         ]
 
     def _title(self) -> str:
-        return f"{self.generation}: {_count(self.threshold)} FLOPs per bit over DCN"
+        return f"{self.generation}: {grouped(self.threshold)} FLOPs per bit over DCN"
 
     def __repr__(self) -> str:
         from multislice_nb.cloud.display import text_table
@@ -205,31 +218,13 @@ class Intensity:
         return html_table(self._header(), self._cells(), caption=self._title())
 
 
-@dataclass(frozen=True, slots=True)
-class Experiments:
+def experiments(notebooks: Iterable[Notebook]) -> Table:
     """The experiment notebooks that there are."""
-
-    notebooks: tuple[Notebook, ...]
-
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [
-            (one.name, one.title, ", ".join(f"{key}={default}" for key, default in one.parameters.items()))
-            for one in self.notebooks
-        ]
-
-    def __repr__(self) -> str:
-        from multislice_nb.cloud.display import text_table
-
-        return text_table(("NAME", "TITLE", "PARAMETERS"), self._rows())
-
-    def _repr_html_(self) -> str:
-        from multislice_nb.cloud.display import html_table
-
-        return html_table(("name", "title", "parameters"), self._rows())
-
-
-def _count(number: float) -> str:
-    return f"{number:,.0f}".replace(",", " ")
+    rows = [
+        (one.name, one.title, ", ".join(f"{key}={default}" for key, default in one.parameters.items()))
+        for one in notebooks
+    ]
+    return Table(("name", "title", "parameters"), tuple(rows), empty="There are no experiment notebooks.")
 
 
 def _first_line(cloud: Cloud) -> str:
@@ -243,15 +238,3 @@ def timeline_text(changes: tuple[StateChange, ...]) -> str:
         time = f" {lasted((after.at - change.at).total_seconds())}" if after is not None else ""
         parts.append(f"{change.state}{time}")
     return " → ".join(parts)
-
-
-def lasted(seconds: float) -> str:
-    """`0.4 s`, `42 s`, `2 min 31 s`, `1 h 20 min`."""
-    if seconds < 10:
-        return f"{max(0.0, seconds):.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

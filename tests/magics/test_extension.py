@@ -3,37 +3,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = (
-    "jax",
-    "grpc",
-    "pandas",
-    "matplotlib",
-    "asyncssh",
-    "ipywidgets",
-    "ipyparallel",
-    "aiohttp",
-    "numpy",
-    "papermill",
-)
+import pytest
 
-PROBE = f"""
-import sys
-from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell.instance()
-before = set(sys.modules)
-shell.run_line_magic("load_ext", "multislice_nb")
-shell.run_line_magic("multislice", "--help")
-shell.run_line_magic("multislice", "status")
-shell.complete("%multislice create x --zone ")
-print(*sorted(name for name in set(sys.modules) - before if name.split(".")[0] in {HEAVY!r}))
-"""
-
-
-def test_loading_imports_nothing_heavy() -> None:
-    """`%load_ext multislice_nb`, help, status and completion import none of the heavy libraries."""
-    run = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines()[-1].strip() == ""
-
+from multislice_nb.magics.autocell import EmptyCell
 
 LOADING = """
 from IPython.core.interactiveshell import InteractiveShell
@@ -55,6 +27,42 @@ shell.run_line_magic("unload_ext", "multislice_nb.magics")
 assert parts() == before, (parts(), before)
 print("fine")
 """
+
+
+def cleaned(transformer: object, text: str) -> list[str]:
+    """A cell's lines after IPython has read them with a transformer in place."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    manager = TransformerManager()
+    manager.cleanup_transforms.append(transformer)
+    return manager.transform_cell(text).splitlines()
+
+
+@pytest.mark.parametrize("cell", ["%%multislice", "%%multislice --ranks 0\n", "\n\n  %%multislice -o x"])
+def test_a_cell_with_nothing_below_its_line_comes_to_us(cell: str) -> None:
+    """IPython refuses only a body without a single character, so that such a cell gets a line."""
+    called = cleaned(EmptyCell(), cell)
+    assert called[-1].startswith("get_ipython().run_cell_magic('multislice', ")
+    assert called[-1].endswith(r", '\n')")
+
+
+@pytest.mark.parametrize(
+    "cell", ["%%time\n", "%%multislices\n", "%multislice\n", "%%multislice\n1\n", "x = 1\n"]
+)
+def test_other_cells_stay_as_they_are(cell: str) -> None:
+    """Nothing is added to what is not ours or has a body."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    assert "\n".join(cleaned(EmptyCell(), cell)) == TransformerManager().transform_cell(cell).rstrip("\n")
+
+
+def test_a_terminal_still_waits_for_the_cells_lines() -> None:
+    """IPython's own question whether a cell is complete is not answered by the line that we would add."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    manager = TransformerManager()
+    manager.cleanup_transforms.append(EmptyCell())
+    assert manager.check_complete("%%multislice\n")[0] == "incomplete"
 
 
 def test_unloading_takes_back_what_loading_did() -> None:

@@ -112,6 +112,63 @@ def test_a_wrong_word_fails_the_cell(kernel: Kernel) -> None:
     assert "Did you mean %multislice create?" in reply["traceback"][0]
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("%%multislice", "nothing to run"),
+        ("%%multislice --ranks 0\n", "nothing to run"),
+        ("%%multislice\n   \n", "nothing to run"),
+        ("%%multislice list", "has no subcommand list"),
+        ("%%multislice --rnaks 0\n1", "Did you mean --ranks?"),
+        ("%%multislice sh", "needs COMMAND"),
+        ("%%multislice -o class\n1", "cannot be 'class'"),
+        ("%multislice 'open", "cannot be read"),
+        ("x = %multislice nothing", "no subcommand 'nothing'"),
+        ("%multislice delete {", "no queued resource"),
+    ],
+)
+def test_every_mistake_fails_the_cell_with_an_error_of_ours(kernel: Kernel, code: str, said: str) -> None:
+    """An empty cell too ends in our error and not in IPython's UsageError, after which runners go on."""
+    reply, _ = kernel.run(code)
+    assert reply["status"] == "error"
+    assert reply["ename"] in {"MagicError", "NotFoundError"}
+    assert said in reply["traceback"][0]
+
+
+def test_help_of_the_cell_magic_needs_no_cell(kernel: Kernel) -> None:
+    """`%%multislice --help` alone in a cell shows its flags."""
+    _, published = kernel.run("%%multislice --help")
+    assert "--ranks" in texts(published, "execute_result")[0]
+
+
+def test_variables_are_put_into_lines_only(kernel: Kernel) -> None:
+    """`$name` and `{expression}` are replaced in a line, and stay as they are in a cell's body."""
+    kernel.run("kind, count = 'v4-8', 1")
+    _, published = kernel.run(
+        "%multislice create x --accelerator-type $kind --node-count {count + 1} --dry-run"
+    )
+    assert "2 x v4-8" in texts(published, "execute_result")[0]
+    _, published = kernel.run(
+        "%%multislice create --dry-run\n" + "gcloud compute tpus queued-resources create "
+        'body --accelerator-type=v4-8 --description="{count} $kind" --runtime-version=tpu-ubuntu2204-base'
+    )
+    shown = texts(published, "execute_result")[0]
+    assert "{count} v4-8" in shown  # $kind is the shell's notation in a pasted command, {count} is nobody's
+
+
+def test_settings_of_the_magics_are_shown_and_set(kernel: Kernel) -> None:
+    """`%config MultisliceMagics` lists them with their help, and what is set there counts."""
+    _, published = kernel.run("%config MultisliceMagics")
+    shown = "".join(m["content"]["text"] for m in published if m["msg_type"] == "stream")
+    assert "MultisliceMagics.progress" in shown
+    assert "Default of --timeout" in shown
+    kernel.run("%config MultisliceMagics.progress = 'lines'")
+    _, published = kernel.run("%multislice create printed --accelerator-type v4-8 --wait")
+    kernel.run("%config MultisliceMagics.progress = 'auto'")
+    kernel.run("%multislice delete printed")
+    assert texts(published, "display_data") == []
+
+
 def test_names_of_queued_resources_are_offered(kernel: Kernel) -> None:
     """What was created is completed without a listing in between."""
     assert {"seen", "unseen"} <= set(kernel.ask("complete", "%multislice delete ")["matches"])

@@ -124,7 +124,7 @@ def test_two_requests_are_refused(connected: Run, shell: InteractiveShell) -> No
     with pytest.raises(errors.MagicError, match="two requests"):
         connected(f"%%multislice create --from-rest body\n{COMMAND}")
     shell.user_ns["count"] = 2
-    with pytest.raises(errors.MagicError, match="count is a int, not the body"):
+    with pytest.raises(errors.MagicError, match="The variable count holds no body"):
         connected("%multislice create x --from-rest count")
 
 
