@@ -6,13 +6,17 @@ import importlib.util
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from multislice_nb.errors import PlanError
 
@@ -23,6 +27,12 @@ __all__ = ["cache_folder", "compile_in_child", "has_libtpu", "workers"]
 
 # Measured: 0.6 to 1.2 GB while a program for a TPU compiles.
 _BYTES_PER_COMPILE = 1.5e9
+
+_FOLDER = "multislice_nb-plan-"
+"""What the temporary folder of a compilation begins with; the id of the process that made it follows."""
+
+_STALE = 3600.0
+"""Seconds after which a folder without its process is removed: one in a container of its own is not seen."""
 
 
 def has_libtpu() -> bool:
@@ -41,8 +51,6 @@ def cache_folder() -> Path:
 
 def workers(jobs: int) -> int:
     """How many compilations run at the same time: as many as there are cores, within the memory that is free."""
-    import psutil
-
     room = int(psutil.virtual_memory().available / _BYTES_PER_COMPILE)
     return max(1, min(jobs, os.cpu_count() or 1, room))
 
@@ -57,7 +65,8 @@ def compile_in_child(request: CompileRequest, *, timeout: float) -> dict[str, An
     Raises:
         PlanError: If it takes too long, dies, or the program itself is at fault.
     """
-    with tempfile.TemporaryDirectory(prefix="multislice_nb-plan-") as folder:
+    _clear_stale()
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-") as folder:
         asked, answered, log = (Path(folder) / name for name in ("request", "answer", "log"))
         asked.write_bytes(pickle.dumps(request))
         command = [sys.executable, "-m", "multislice_nb.sharding.compiling", str(asked), str(answered)]
@@ -65,7 +74,7 @@ def compile_in_child(request: CompileRequest, *, timeout: float) -> dict[str, An
             process = subprocess.Popen(
                 command,
                 env=_environment(request, folder),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # it ends when this end of it is closed, at the latest by our own death
                 stdout=noise,
                 stderr=noise,
                 start_new_session=True,
@@ -82,6 +91,17 @@ def compile_in_child(request: CompileRequest, *, timeout: float) -> dict[str, An
         if not answered.exists():
             raise _died(process.returncode, log)
         return _checked(json.loads(answered.read_text(encoding="utf-8")))
+
+
+def _clear_stale() -> None:
+    """Remove the folders of processes that were killed together with the compilations they had started."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+        owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        with suppress(OSError):
+            is_ours = folder.stat().st_uid == os.getuid()
+            is_old = time.time() - folder.stat().st_mtime > _STALE
+            if is_ours and is_old and owner.isdecimal() and not psutil.pid_exists(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _environment(request: CompileRequest, folder: str) -> dict[str, str]:
@@ -109,6 +129,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _died(code: int | None, log: Path) -> PlanError:

@@ -12,7 +12,9 @@ import json
 import os
 import pickle
 import re
+import shutil
 import sys
+import threading
 import time
 import traceback
 from dataclasses import dataclass
@@ -63,6 +65,7 @@ class CompileRequest:
 
 def main(arguments: list[str]) -> int:
     """Compile what the first file asks for and write the answer to the second."""
+    _end_with_parent(Path(arguments[0]).parent)
     request = pickle.loads(Path(arguments[0]).read_bytes())  # noqa: S301 - written by our own parent process
     try:
         answer = _answer(request)
@@ -75,6 +78,21 @@ def main(arguments: list[str]) -> int:
         }
     Path(arguments[1]).write_text(json.dumps(answer), encoding="utf-8")
     return 0
+
+
+def _end_with_parent(folder: Path) -> None:
+    """When the process that asked dies, this one does too and takes its folder with it.
+
+    The parent holds the other end of standard input, which the kernel closes whatever the parent died of.
+    """
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _answer(request: CompileRequest) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +18,7 @@ from multislice_nb.errors import InvalidRequestError, ParallelismError, PlanErro
 from multislice_nb.sharding import Model, child
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.sharding.reference_program import build
@@ -127,6 +131,50 @@ def test_a_deadline_ends_the_process() -> None:
         sharding.plan(slow, accelerator_type="v4-8", timeout=2)
     mine = psutil.Process().children(recursive=True)
     assert not [one for one in mine if "multislice_nb.sharding.compiling" in one.cmdline()]
+
+
+def until(look: Callable[[], Any]) -> Any:
+    """What is seen once there is something to see."""
+    end = time.monotonic() + 60
+    while not (seen := look()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+    return seen
+
+
+def test_a_killed_notebook_leaves_nothing(tmp_path: Path) -> None:
+    """When the process that plans is killed, its compilation ends and takes its folder along."""
+    (tmp_path / "sleeper.py").write_text("import time\ndef slow(mesh):\n    time.sleep(600)\n")
+    code = (
+        "import sleeper\nfrom multislice_nb import sharding\n"
+        "sharding.plan(sleeper.slow, accelerator_type='v4-8')"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    notebook = psutil.Popen([sys.executable, "-c", code], env=environment)
+    until(lambda: list(tmp_path.glob("multislice_nb-plan-*/request")))
+    (compiling,) = until(notebook.children)
+    until(lambda: "multislice_nb.sharding.compiling" in compiling.cmdline())
+    notebook.kill()
+    notebook.wait()
+    until(lambda: not compiling.is_running() or compiling.status() == psutil.STATUS_ZOMBIE)
+    assert not list(tmp_path.glob("multislice_nb-plan-*"))
+
+
+def test_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old folder whose process is gone is removed before the next compilation; others stay."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    old, fresh, ours = (
+        tmp_path / f"multislice_nb-plan-{owner}-{name}"
+        for owner, name in ((gone.pid, "old"), (gone.pid, "fresh"), (os.getpid(), "ours"))
+    )
+    for folder in (old, fresh, ours):
+        folder.mkdir()
+    for folder in (old, ours):
+        os.utime(folder, (0, 0))
+    child._clear_stale()
+    assert {path.name for path in tmp_path.iterdir()} == {fresh.name, ours.name}
 
 
 def test_what_cannot_be_sent_is_refused() -> None:
