@@ -11,37 +11,6 @@ import pytest
 import multislice_nb as ms
 from multislice_nb import errors
 
-HEAVY = (
-    "jax",
-    "grpc",
-    "pandas",
-    "matplotlib",
-    "asyncssh",
-    "ipyparallel",
-    "ipywidgets",
-    "aiohttp",
-    "numpy",
-    "papermill",
-)
-
-
-def imported_by(code: str) -> set[str]:
-    """Which heavy packages a fresh interpreter has after some code."""
-    script = f"{code}\nimport sys\nprint(*[name for name in {HEAVY} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
-
-
-def test_importing_costs_next_to_nothing() -> None:
-    """`import multislice_nb` brings in nothing heavy."""
-    assert imported_by("import multislice_nb") == set()
-
-
-def test_loading_the_extension_costs_next_to_nothing() -> None:
-    """`%load_ext multislice_nb` brings in nothing heavy that IPython has not."""
-    shell = "from IPython.core.interactiveshell import InteractiveShell as S; s = S.instance()"
-    assert imported_by(f"{shell}\ns.run_line_magic('load_ext', 'multislice_nb')") <= imported_by(shell)
-
 
 @pytest.mark.parametrize("name", ms.__all__)
 def test_every_public_name_is_there(name: str) -> None:

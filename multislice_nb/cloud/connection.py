@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from multislice_nb import config
 from multislice_nb._portal import loop, sync
+from multislice_nb.cloud import emulation
 from multislice_nb.cloud.channel import google_clients, loopback_clients
 from multislice_nb.cloud.client import TpuApi
 from multislice_nb.cloud.ledger import Entry, Ledger
@@ -53,7 +54,7 @@ def connect(
         EmulatorError: The emulator did not start.
     """
     settings = config.settings(project, zone, endpoint=endpoint, emulator=emulator)
-    address = _running_emulator() if settings.is_emulator else None
+    address = emulation.running() if settings.is_emulator else None
     key = (settings, address.port if address else None, address.pid if address else None)
     with _lock:
         found = _open.get(key)
@@ -80,7 +81,7 @@ def _at_exit() -> None:
     left = {
         (entry.zone, entry.name): (cloud, entry)
         for cloud in _open.values()
-        if not cloud.closed and not (cloud.is_emulator and _stopped_emulator())
+        if not cloud.closed and not (cloud.is_emulator and emulation.has_ended())
         for entry in cloud.ledger.entries()
         if entry.owner_pid == os.getpid() and entry.project == cloud.project
     }
@@ -108,19 +109,6 @@ def _deleted_at_exit(cloud: Cloud, entry: Entry) -> bool:
     else:
         sys.stderr.write(f"{entry.name} in {entry.zone} is being deleted, as its notebook ends.\n")
     return True
-
-
-def _stopped_emulator() -> bool:
-    """Whether the emulator has ended since, and everything on it."""
-    from multislice_nb.emulator import daemon
-
-    return daemon.status() is None
-
-
-def _running_emulator() -> EmulatorAddress:
-    from multislice_nb.emulator import daemon
-
-    return daemon.ensure_running(owner_pid=os.getpid())
 
 
 def _on_emulator(settings: config.Settings, address: EmulatorAddress) -> Cloud:

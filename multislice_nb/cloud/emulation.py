@@ -1,10 +1,34 @@
-"""The emulator of this machine as `%multislice emulator` shows it; `connect()` starts it by itself."""
+"""The one place that knows of the emulator of this machine: starts it, stops it, shows it, makes it fail."""
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 from multislice_nb.errors import InvalidRequestError
 
-__all__ = ["control", "misfortune"]
+if TYPE_CHECKING:
+    from multislice_nb.emulator.address import EmulatorAddress
+
+__all__ = ["control", "has_ended", "misfortune", "running"]
+
+
+def running() -> EmulatorAddress:
+    """Where the emulator is, for a connection of this process; started if it does not run.
+
+    Raises:
+        EmulatorError: It did not start.
+    """
+    from multislice_nb.emulator import daemon
+
+    return daemon.ensure_running(owner_pid=os.getpid())
+
+
+def has_ended() -> bool:
+    """Whether no emulator runs any more, and with it nothing that was on it."""
+    from multislice_nb.emulator import daemon
+
+    return daemon.status() is None
 
 
 def control(action: str) -> str:
