@@ -123,7 +123,21 @@ class MagicError(InvalidRequestError):
 
 
 class ConfigurationError(MultisliceError):
-    """No project, zone or credentials."""
+    """No project, zone or credentials, or a library that is not installed."""
+
+    @classmethod
+    def of_library(cls, doing: str, error: ImportError, extra: str) -> Self:
+        """A library is not installed that only some people need.
+
+        Args:
+            doing: What needs it, as in "Reading batches".
+            error: What importing it raised.
+            extra: The extra of this package that brings it.
+        """
+        return cls(
+            f"{doing} needs a library that is not installed: {error}.",
+            fix=f"Install it: pip install 'multislice-nb[{extra}]'.",
+        )
 
 
 class CloudError(MultisliceError):
@@ -152,6 +166,14 @@ class FailedPreconditionError(CloudError):
 
 class UnavailableError(CloudError):
     """The service did not answer, or has no capacity."""
+
+    @classmethod
+    def of_closed(cls) -> Self:
+        """The connection was closed before, by `close()` or by the end of the kernel."""
+        return cls(
+            "The connection to the Cloud TPU API was closed.",
+            fix="Connect again: %multislice connect, or ms.connect().",
+        )
 
 
 class QueuedResourceFailedError(CloudError):

@@ -229,7 +229,7 @@ class TpuApi:
         from google.auth.exceptions import GoogleAuthError
 
         if not self._clients.channels:
-            raise UnavailableError("The connection was closed.", fix="Connect again: connect().")
+            raise UnavailableError.of_closed()
         retry = retrying(self._patience) if repeat else None
         try:
             return await method(request=request, retry=retry, timeout=_CALL_SECONDS)

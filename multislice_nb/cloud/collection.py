@@ -46,7 +46,8 @@ class QueuedResources(Sequence["QueuedResource"]):
             if handle.name == index:
                 return handle
         raise NotFoundError(
-            f"There is no queued resource {index} in this list.", fix=f"There are: {', '.join(self.names)}."
+            f"There is no queued resource {index} in this list.",
+            fix=f"There are: {', '.join(self.names) or 'none'}.",
         )
 
     def __len__(self) -> int:

@@ -44,7 +44,10 @@ _DELIMITERS = (",", ";", ":", "|", "~", "#", "!", "%", "@", "+", "::", ";;", "||
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise InvalidRequestError(f"The create command is not complete: {message}.", fix="Compare --help.")
+        raise InvalidRequestError(
+            f"The create command is not complete: {message}.",
+            fix="Compare it with `gcloud compute tpus queued-resources create --help`.",
+        )
 
 
 def add_create_flags(parser: argparse.ArgumentParser) -> None:

@@ -104,7 +104,10 @@ def _parse(text: str) -> Any:
                     fix="Correct that line; placeholders have to be filled in.",
                 ) from error
             text = f"{before.rstrip()},{before[len(before.rstrip()) :]}{text[error.pos :]}"
-    raise InvalidRequestError("The body is no JSON: too many commas are missing.", fix="Check it.")
+    raise InvalidRequestError(
+        "The body is no JSON: too many commas are missing.",
+        fix="Copy it again, with the commas that end its lines.",
+    )
 
 
 def _camel(value: Any, key: str = "") -> Any:

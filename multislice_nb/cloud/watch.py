@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from multislice_nb.errors import MultisliceError, NotFoundError
+from multislice_nb.errors import MultisliceError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -102,7 +102,7 @@ class Watchtower:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        self._tell_all(NotFoundError("The connection was closed.", fix="Connect again: connect()."))
+        self._tell_all(UnavailableError.of_closed())
 
     async def _look_out(self) -> None:
         pause = self._pace.first

@@ -238,7 +238,7 @@ class Formation:
         """
         if self.link is None:
             raise errors.ClusterError(
-                f"{self.site.name} is detached.", fix=f"%multislice attach {self.site.name}"
+                f"{self.site.name} is detached.", fix=f"Attach again: %multislice attach {self.site.name}"
             )
         return self.link
 

@@ -106,7 +106,10 @@ def call(
     finally:
         connection.close()
     if response.status >= 400:
-        raise EmulatorError(f"The emulator refused {method} {path}: {answer['error']['message']}")
+        raise EmulatorError(
+            f"The emulator refused {method} {path}: {answer['error']['message']}",
+            fix="See what runs on it: %multislice emulator status; and what it can let fail: %multislice emulator fault.",
+        )
     return dict(answer)
 
 

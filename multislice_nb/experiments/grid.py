@@ -121,5 +121,7 @@ def mlps(embedding: int | Sequence[int], layers: int | Sequence[int]) -> list[Wo
     for width, depth in sizes:
         for name, value in (("embedding", width), ("layers", depth)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidRequestError(f"{name} is {value!r}.", fix="It must be a positive integer.")
+                raise InvalidRequestError(
+                    f"{name} cannot be {value!r}.", fix="It must be a positive integer."
+                )
     return [MLP(embedding=width, layers=depth) for width, depth in sizes]

@@ -34,7 +34,9 @@ class LocalCluster:
 
     def __init__(self, devices: int | None = None) -> None:
         if devices is not None and devices < 1:
-            raise InvalidRequestError(f"{devices} devices make no cluster.", fix="Ask for at least one.")
+            raise InvalidRequestError(
+                f"A cluster cannot have {devices} devices.", fix="Ask for at least one."
+            )
         self.devices = devices
         self._pool: ProcessPoolExecutor | None = None
 

@@ -68,10 +68,7 @@ class Checkpoints:
             import orbax.checkpoint as ocp
             from etils import epath
         except ImportError as error:
-            raise ConfigurationError(
-                f"Checkpoints need a library that is not installed: {error}.",
-                fix="Install it: pip install 'multislice-nb[jobs]'.",
-            ) from error
+            raise ConfigurationError.of_library("Saving checkpoints", error, "jobs") from error
         self._ocp = ocp
         self._every = every
         self._base = epath.Path(named if "://" in named else os.path.realpath(named))

@@ -35,10 +35,7 @@ def batches(source: Any, *, batch_size: int, seed: int | None = 0) -> Any:
     try:
         import grain
     except ImportError as error:
-        raise ConfigurationError(
-            f"Batches need a library that is not installed: {error}.",
-            fix="Install it: pip install 'multislice-nb[jobs]'.",
-        ) from error
+        raise ConfigurationError.of_library("Reading batches", error, "jobs") from error
     index, count = jax.process_index(), jax.process_count()
     if batch_size % count:
         raise InvalidRequestError(

@@ -129,7 +129,7 @@ class Job:
                 self.retry()
             if limit is not None and time.monotonic() > limit:
                 raise WaitTimeoutError(
-                    f"Job {self.name} is still {status.state}.",
+                    f"Job {self.name} is still {status.state} after {timeout}.",
                     fix="It goes on by itself; look again with status().",
                 )
             time.sleep(_EMULATOR_PAUSE if self.store.is_local else _PAUSE)
@@ -237,7 +237,8 @@ class Job:
         status = self.tend()
         if not status.is_over:
             raise FailedPreconditionError(
-                f"Job {self.name} is {status.state}.", fix="Wait for its end, or cancel it first."
+                f"Job {self.name} is {status.state}, and only one that has ended can be run again.",
+                fix="Wait for its end, or cancel it first.",
             )
         if status.queued_resource:
             self._delete_queued_resource(wait=True)
@@ -254,7 +255,8 @@ class Job:
         status = self.tend()
         if not status.is_cleaned_up:
             raise FailedPreconditionError(
-                f"Job {self.name} is {status.state}, its queued resource {status.queued_resource or 'gone'}.",
+                f"Job {self.name} cannot be removed: it is {status.state}, and its queued resource "
+                f"{status.queued_resource or 'gone'}.",
                 fix="Cancel it and wait until its slices are gone.",
             )
         self.store.remove(layout.job_folder(self.name))

@@ -210,7 +210,4 @@ def _filesystem(protocol: str) -> Any:
         # Another machine writes here too: a listing that was kept would be wrong.
         return fsspec.filesystem(protocol, use_listings_cache=False)
     except ImportError as error:
-        raise ConfigurationError(
-            f"A store at {protocol}:// needs a library that is not installed: {error}.",
-            fix="Install it: pip install 'multislice-nb[jobs]'.",
-        ) from error
+        raise ConfigurationError.of_library(f"A store at {protocol}://", error, "gcs") from error

@@ -47,7 +47,7 @@ class Calibration:
         for name in ("matmul_efficiency", "dcn_efficiency"):
             if not 0 < getattr(self, name) <= 1:
                 raise InvalidRequestError(
-                    f"{name} is {getattr(self, name)}.", fix="Give a share above 0 and up to 1."
+                    f"{name} cannot be {getattr(self, name)}.", fix="Give a share above 0 and up to 1."
                 )
 
     @classmethod

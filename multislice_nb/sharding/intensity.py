@@ -68,7 +68,7 @@ def arithmetic_intensity(generation: str | tpu.Generation, against: Network = "d
 def ring_factor(members: int) -> float:
     """How often the data crosses each link in an all-reduce around a ring of that many: 2(n-1)/n."""
     if members < 1:
-        raise InvalidRequestError(f"A ring of {members} is none.", fix="Give at least one member.")
+        raise InvalidRequestError(f"A ring cannot have {members} members.", fix="Give at least one member.")
     return 2 * (members - 1) / members
 
 

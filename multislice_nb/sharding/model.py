@@ -39,7 +39,7 @@ class Model:
         for name in ("parameters", "layers", "embedding", "feedforward"):
             if not getattr(self, name) > 0:
                 raise InvalidRequestError(
-                    f"{name} of a model is {getattr(self, name)}.", fix="Give a number above zero."
+                    f"{name} of a model cannot be {getattr(self, name)}.", fix="Give a number above zero."
                 )
 
     @classmethod

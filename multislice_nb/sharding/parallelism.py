@@ -51,7 +51,7 @@ class Parallelism:
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not whole or (value < 1 and value != _INFERRED):
                 raise ParallelismError(
-                    f"{field.name} is {value!r}.",
+                    f"{field.name} cannot be {value!r}.",
                     fix="Give a whole number from 1, or -1 to have it inferred.",
                 )
         for network in ("ici", "dcn"):
@@ -126,7 +126,7 @@ class Parallelism:
         """
         for thing, number in (("chips per slice", chips_per_slice), ("slices", slices)):
             if number < 1:
-                raise ParallelismError(f"{number} {thing} are none.", fix="Give at least 1.")
+                raise ParallelismError(f"There cannot be {number} {thing}.", fix="Give at least 1.")
         inside = _fit(
             dict(_degrees(self, "ici")), chips_per_slice, f"a slice has {_count(chips_per_slice, 'chip')}"
         )

@@ -35,7 +35,9 @@ class Pipeline:
             object.__setattr__(self, "microbatches", _MICROBATCHES_PER_STAGE * self.depth)
         for name in ("depth", "replicas", "microbatches"):
             if getattr(self, name) < 1:
-                raise ParallelismError(f"{name} is {getattr(self, name)}.", fix="Give a whole number from 1.")
+                raise ParallelismError(
+                    f"{name} cannot be {getattr(self, name)}.", fix="Give a whole number from 1."
+                )
 
     @property
     def slices(self) -> int:

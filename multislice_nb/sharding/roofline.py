@@ -192,4 +192,4 @@ def _ici(generation: str | tpu.Generation, axes: int) -> float:
 def _positive(**numbers: float) -> None:
     for name, number in numbers.items():
         if not number > 0:
-            raise InvalidRequestError(f"{name} is {number}.", fix="Give a number above zero.")
+            raise InvalidRequestError(f"{name} cannot be {number}.", fix="Give a number above zero.")

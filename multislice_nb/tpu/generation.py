@@ -117,6 +117,6 @@ class Generation:
                     fix=f"The numbers are {', '.join(sorted(known))}.",
                 )
             if not value > 0:
-                raise InvalidRequestError(f"{field} is {value!r}.", fix="Give a number above zero.")
+                raise InvalidRequestError(f"{field} cannot be {value!r}.", fix="Give a number above zero.")
         own = dict.fromkeys(numbers, "given by you")
         return dataclasses.replace(self, **numbers, sources={**self.sources, **own})

@@ -258,11 +258,24 @@ def test_a_connection_that_was_closed_says_so(cloud):
     """After close() a call tells to connect again, and connecting gives a new connection."""
     cloud.close()
     cloud.close()
-    with pytest.raises(UnavailableError, match="connection was closed"):
+    with pytest.raises(UnavailableError, match="API was closed"):
         cloud.list()
-    with pytest.raises(UnavailableError, match="connection was closed"):
+    with pytest.raises(UnavailableError, match="API was closed"):
         cloud.ledger.entries()
     assert connect(emulator=True) is not cloud
+
+
+def test_closing_while_somebody_watches_forgets_nothing(cloud):
+    """Whoever watches is told that the connection was closed, and what they watched stays in the ledger."""
+    qr = cloud.create("kept", accelerator_type="v4-8").wait()
+    states = qr.watch()
+    assert next(states).is_active
+    cloud.close()
+    with pytest.raises(UnavailableError, match="API was closed"):
+        next(states)
+    again = connect(emulator=True)
+    assert "kept" in {entry.name for entry in again.ledger.entries()}
+    again.get("kept").delete()
 
 
 def test_nothing_is_left_when_python_exits(emulator_home):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,11 @@ from multislice_nb.errors import (
     FailedPreconditionError,
     NotFoundError,
 )
+
+if TYPE_CHECKING:
+    from tests.cloud.memory_provider import ZONE, MemoryProvider
+else:
+    from memory_provider import ZONE, MemoryProvider  # pytest puts this folder on the path
 
 
 class ProviderContract:
@@ -154,3 +160,17 @@ class TestTpuApi(ProviderContract):
     def zone(self, cloud):
         """A zone with v4."""
         return cloud.zone
+
+
+class TestInMemory(ProviderContract):
+    """The least that keeps the promises, with no API behind it: whatever needs more of a provider fails here."""
+
+    @pytest.fixture
+    def provider(self):
+        """A new one, without anything."""
+        return MemoryProvider()
+
+    @pytest.fixture
+    def zone(self):
+        """Its only zone."""
+        return ZONE

@@ -96,7 +96,7 @@ def test_a_pipelines_numbers() -> None:
     assert found.bubble == 3 / 15
     assert found.tokens_per_pipeline(1000) == 500
     assert found.name == "pipelines of depth 4 + 2-way data over DCN"
-    with pytest.raises(ParallelismError, match="depth is 0"):
+    with pytest.raises(ParallelismError, match="depth cannot be 0"):
         Pipeline(depth=0)
 
 
