@@ -121,6 +121,12 @@ _RULES: tuple[_Rule, ...] = (
         "Check its id: gcloud projects describe {project}",
     ),
     _rule(
+        r"queuedResources/(?P<name>[^/' ]+)'? (was )?not found",
+        errors.NotFoundError,
+        "there is no queued resource {name} in {zone}",
+        "See which there are: %multislice list, or cloud.list(); what is in another zone needs --zone, or zone=….",
+    ),
+    _rule(
         r"location .{0,80}(not found|is not found|unknown)|locations/[\w-]+'? \(or it may not exist\)|zone .{0,60}does not exist",
         errors.NotFoundError,
         "zone {zone} does not exist for Cloud TPU, or the account may not use it",

@@ -237,5 +237,5 @@ def _refusal(name: str, faults: list[checks.Fault]) -> InvalidRequestError:
     if len(faults) == 1 and faults[0].error is not None:
         return faults[0].error
     return InvalidRequestError.of_faults(
-        f"The request for {name}", [(fault.what, fault.fix) for fault in faults]
+        f"The request for {name}" if name else "The request", [(fault.what, fault.fix) for fault in faults]
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import sharding, tpu
+from multislice_nb.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,10 +50,11 @@ def plan(
     Raises:
         AcceleratorTypeError: If there is no such slice.
         ParallelismError: If the strategy fits neither the slices nor the model.
+        InvalidRequestError: If the batch is empty.
         PlanError: If it does not compile.
     """
     model = _workload(workload, embedding, layers)
-    _check(model, accelerator_type, slices, strategy)
+    _check(model, accelerator_type, slices, strategy, batch)
     return sharding.plan(
         _program(model, options),
         accelerator_type=accelerator_type,
@@ -104,8 +106,10 @@ def compare_plans(
         strategies
         or sharding.enumerate_strategies(accelerator_type, slices, advised=True, splits=model.splits)
     )
+    batches = list(batches)
     for strategy in chosen:
-        _check(model, accelerator_type, slices, strategy)
+        for batch in batches:
+            _check(model, accelerator_type, slices, strategy, batch)
     return sharding.compare_plans(
         _program(model, options),
         accelerator_type=accelerator_type,
@@ -133,10 +137,13 @@ def _check(
     accelerator_type: str | tpu.AcceleratorType,
     slices: int,
     strategy: str | Parallelism,
+    batch: int = 1,
 ) -> None:
-    """Refuse what the mesh axes do not divide before a process is started."""
+    """Refuse what the mesh axes do not divide, and a batch of nothing, before a process is started."""
     from multislice_nb.experiments.workload import check
 
+    if batch < 1:
+        raise InvalidRequestError(f"A batch cannot have {batch} rows per device.", fix="Give 1 or more.")
     devices = tpu.AcceleratorType.parse(accelerator_type).device_count
     check(workload, sharding.parse_strategy(strategy, devices, slices))
 

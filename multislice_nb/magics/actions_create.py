@@ -150,8 +150,8 @@ def _path(queued_resource: QueuedResource, status: QueuedResourceStatus) -> str:
 def _text_of(key: str, file: str) -> str:
     try:
         return Path(file).expanduser().read_text(encoding="utf-8")
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise MagicError(
-            f"The file {file} for the metadata {key} cannot be read: {error.strerror}.",
-            fix="Give a file's path.",
+            f"The file {file} for the metadata {key} cannot be read: {error}.",
+            fix="Give the path of a text file.",
         ) from error

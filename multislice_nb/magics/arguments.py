@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Argument", "Subcommand", "integer", "integers", "number", "pairs", "ranks", "words"]
+__all__ = ["Argument", "Subcommand", "integer", "integers", "number", "pairs", "ranks", "seconds", "words"]
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -41,6 +41,14 @@ def number(text: str) -> float:
         value = float("nan")
     if not abs(value) < float("inf"):
         raise argparse.ArgumentTypeError(f"takes a number, not {text!r}")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time of 0 seconds or more."""
+    value = number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"takes seconds, 0 or more, not {text!r}")
     return value
 
 

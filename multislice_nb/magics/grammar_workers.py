@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, number
+from multislice_nb.magics.arguments import Argument, Subcommand, seconds
 from multislice_nb.magics.shared import NAME, OUTPUT, RANKS, TARGETS, TIMEOUT, ZONE
 
 __all__ = ["CELL", "WORKERS"]
@@ -86,7 +86,7 @@ WORKERS: tuple[Subcommand, ...] = (
             Argument(
                 name="deadline",
                 flags=("--deadline",),
-                convert=number,
+                convert=seconds,
                 metavar="SECONDS",
                 help="For SSH to answer on all workers, and again for the gang to start",
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, integer, number, ranks
+from multislice_nb.magics.arguments import Argument, integer, ranks, seconds
 
 __all__ = [
     "ACCELERATOR_TYPE",
@@ -101,14 +101,14 @@ OUTPUT = Argument(
 TIMEOUT = Argument(
     name="timeout",
     flags=("--timeout",),
-    convert=number,
+    convert=seconds,
     metavar="SECONDS",
     help="Stop it everywhere after so long",
 )
 GRACE = Argument(
     name="grace",
     flags=("--grace",),
-    convert=number,
+    convert=seconds,
     metavar="SECONDS",
     help="Between asking a process to end and killing it",
 )

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import tpu
-from multislice_nb.errors import PlanError
+from multislice_nb.errors import InvalidRequestError, PlanError
 from multislice_nb.sharding import child
 from multislice_nb.sharding.closed_forms import memory_bytes
 from multislice_nb.sharding.naming import parse_strategy
@@ -48,12 +48,18 @@ def largest_batch(
         strategy: A name or a parallelism.
         model: Where to begin is worked out from its closed form.
         start: Where to begin.
-        resolution: How near the bounds come to each other, as a share of the lower.
+        resolution: How near the bounds come to each other, as a share of the lower, above 0 and up to 1; halving
+            it costs one more compilation for each bound.
         **options: Those of `plan`.
 
     Raises:
+        InvalidRequestError: If the resolution is no such share.
         PlanError: If libtpu is not installed, or even a batch of 1 does not fit.
     """
+    if not 0 < resolution <= 1:
+        raise InvalidRequestError(
+            f"A resolution cannot be {resolution:g}.", fix="Give a share above 0 and up to 1, such as 0.25."
+        )
     if not child.has_libtpu():
         raise PlanError(
             "Only the TPU compiler knows what fits, and libtpu is not installed.",

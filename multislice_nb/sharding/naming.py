@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from multislice_nb.errors import ParallelismError
-from multislice_nb.sharding.parallelism import AXES, Parallelism
+from multislice_nb.sharding.parallelism import AXES, Parallelism, check_shape
 
 __all__ = ["parse_strategy"]
 
@@ -56,6 +56,7 @@ def parse_strategy(text: str | Parallelism, chips_per_slice: int, slices: int = 
     Raises:
         ParallelismError: If it is not a strategy, or does not fit these slices.
     """
+    check_shape(chips_per_slice, slices)
     if isinstance(text, Parallelism):
         return text.resolve(chips_per_slice, slices)
     parts = [_read(part, text) for part in _SEPARATORS.split(_tidy(text)) if part and part != "unsharded"]

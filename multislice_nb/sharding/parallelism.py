@@ -11,7 +11,7 @@ from multislice_nb.errors import ParallelismError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["AXES", "Parallelism"]
+__all__ = ["AXES", "Parallelism", "check_shape"]
 
 AXES = ("data", "fsdp", "tensor")
 _WORDS = {"data": "data", "fsdp": "FSDP", "tensor": "tensor"}
@@ -124,9 +124,7 @@ class Parallelism:
         Raises:
             ParallelismError: If a product does not come out; it names the product and what would fit.
         """
-        for thing, number in (("chips per slice", chips_per_slice), ("slices", slices)):
-            if number < 1:
-                raise ParallelismError(f"There cannot be {number} {thing}.", fix="Give at least 1.")
+        check_shape(chips_per_slice, slices)
         inside = _fit(
             dict(_degrees(self, "ici")), chips_per_slice, f"a slice has {_count(chips_per_slice, 'chip')}"
         )
@@ -143,6 +141,17 @@ class Parallelism:
 
     def __str__(self) -> str:
         return self.name
+
+
+def check_shape(chips_per_slice: int, slices: int) -> None:
+    """Refuse a shape without slices, or without devices in them.
+
+    Raises:
+        ParallelismError: One of them is less than 1.
+    """
+    for thing, number in (("chips per slice", chips_per_slice), ("slices", slices)):
+        if number < 1:
+            raise ParallelismError(f"There cannot be {number} {thing}.", fix="Give at least 1.")
 
 
 def _degrees(parallelism: Parallelism, network: str) -> Iterator[tuple[str, int]]:
