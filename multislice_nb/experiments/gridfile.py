@@ -63,9 +63,9 @@ def _loaded(path: Path) -> Mapping[str, Any]:
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequestError(
-            f"The sweep file {path} cannot be read: {error.strerror}.", fix="Give the path of a YAML file."
+            f"The sweep file {path} cannot be read: {error}.", fix="Give the path of a YAML file."
         ) from error
     except yaml.YAMLError as error:
         raise InvalidRequestError(

@@ -76,4 +76,6 @@ def literals(text: str) -> list[Any]:
     whole = literal(text)
     if isinstance(whole, (list, tuple)):
         return list(whole)
-    return [literal(word.strip()) for word in text.split(",")] if whole == text else [whole]
+    if whole != text:
+        return [whole]
+    return [literal(word.strip()) for word in text.split(",") if word.strip()]

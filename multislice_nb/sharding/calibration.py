@@ -90,7 +90,7 @@ class Calibration:
         """
         try:
             return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise InvalidRequestError(
                 f"{path} is not a calibration.", fix="Give a file that Calibration.save has written."
             ) from error

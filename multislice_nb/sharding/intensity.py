@@ -98,10 +98,12 @@ def dcn_bits_per_parameter(
         InvalidRequestError: If there is no slice or no width.
     """
     widths = (gradient_bits, 1 if parameter_bits is None else parameter_bits, gathers)
-    if slices < 1 or not min(widths) > 0:
+    if slices < 1:
+        raise InvalidRequestError(f"There cannot be {slices} slices.", fix="Give at least 1.")
+    if not min(widths) > 0:
         raise InvalidRequestError(
-            f"{slices} slices with widths of {gradient_bits} and {parameter_bits} bits are no training.",
-            fix="Give positive numbers.",
+            f"Gradients of {gradient_bits} bits and parameters of {parameter_bits} cannot be sent.",
+            fix="Give widths above zero.",
         )
     halves = 2 * gradient_bits if parameter_bits is None else gradient_bits + gathers * parameter_bits
     if exact or slices == 1:

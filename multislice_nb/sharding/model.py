@@ -82,6 +82,10 @@ class Model:
         Shapes that are left out follow P = 12 L D^2 with D = 128 L (Kaplan et al. 2020, "Scaling laws", section
         2.1; aspect ratios near 100 train best).
         """
+        if not parameters > 0:
+            raise InvalidRequestError(
+                f"A model cannot have {parameters:g} parameters.", fix="Give a number above zero, as 8e9."
+            )
         depth = layers or max(1, round((parameters / (12 * 128**2)) ** (1 / 3)))
         width = embedding or max(128, round((parameters / (12 * depth)) ** 0.5 / 128) * 128)
         return cls(parameters=parameters, layers=depth, embedding=width, gradient_bytes=4, optimizer_bytes=8)

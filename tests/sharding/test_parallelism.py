@@ -139,7 +139,7 @@ def test_refusals(text: str, what: str, fix: str) -> None:
 @pytest.mark.parametrize("value", [0, -2, 1.5, True, "2"])
 def test_a_degree_is_a_whole_number(value: object) -> None:
     """A degree that is neither a positive whole number nor -1 is refused at once."""
-    with pytest.raises(ParallelismError, match="ici_fsdp is"):
+    with pytest.raises(ParallelismError, match="ici_fsdp cannot be"):
         Parallelism(ici_fsdp=value)  # type: ignore[arg-type]  # the point of the test
 
 
