@@ -14,7 +14,7 @@ ROOT = Path(multislice_nb.__file__).parent
 FLOORS = (
     {"errors"},
     {"config", "tpu"},
-    {"emulator", "sharding"},
+    {"emulator", "profiles", "sharding"},
     {"cloud"},
     {"cluster"},
     {"jobs", "plotting"},
@@ -111,7 +111,7 @@ def heavy_after(code: str, before: str = "") -> set[str]:
     return {module.partition(".")[0] for module in done.stdout.splitlines()[-1].split()} & HEAVY
 
 
-ROOMS = ("cloud", "cluster", "errors", "experiments", "jobs", "plotting", "sharding", "tpu")
+ROOMS = ("cloud", "cluster", "errors", "experiments", "jobs", "plotting", "profiles", "sharding", "tpu")
 
 
 def test_importing_costs_next_to_nothing() -> None:
