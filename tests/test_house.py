@@ -14,9 +14,9 @@ ROOT = Path(multislice_nb.__file__).parent
 FLOORS = (
     {"errors"},
     {"config", "tpu"},
-    {"emulator", "profiles", "sharding"},
+    {"emulator", "profiles"},
     {"cloud"},
-    {"cluster"},
+    {"cluster", "sharding"},
     {"jobs", "plotting"},
     {"experiments"},
     {"widgets"},

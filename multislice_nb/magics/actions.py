@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.cloud.display import counted
 from multislice_nb._texts import lasted
+from multislice_nb.cloud.display import counted
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.actions_create import CreateActions
 from multislice_nb.magics.actions_environment import EnvironmentActions

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from multislice_nb.cloud.display import html_table, text_table
 from multislice_nb._texts import grouped
+from multislice_nb.cloud.display import html_table, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -239,7 +239,7 @@ def _cell(value: object) -> str:
     return (
         f"{value:.4g}"
         if isinstance(value, float)
-        else _grouped(value)
+        else grouped(value)
         if isinstance(value, int)
         else str(value)
     )
