@@ -135,7 +135,11 @@ class Results:
 
         frame = self.frame.reindex(columns=list(_SHOWN))
         forms = {"tflops_per_chip": "{:.4g}", "step_seconds": "{:.4g}", "spread": "±{:.1%}"}
-        for name, form in {**forms, "operational_intensity": "{:,.0f}"}.items():
+        if frame["operational_intensity"].isna().all():  # a single slice sends nothing over DCN
+            frame = frame.drop(columns="operational_intensity")
+        else:
+            forms["operational_intensity"] = "{:,.0f}"
+        for name, form in forms.items():
             frame[name] = ["" if pd.isna(value) else form.format(value) for value in frame[name]]
         return frame.rename(columns=_SHOWN)
 

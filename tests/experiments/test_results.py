@@ -106,4 +106,5 @@ def test_forms_of_no_rows_and_of_failures(tmp_path: Path) -> None:
     results.append(row("a", "oom"))
     assert "1 oom" in str(results)
     assert "nan" not in str(results).lower()
+    assert "DCN" not in str(results)  # a column without a number is left out
     assert repr(results) == f"<Results {tmp_path / 'r'} rows=1>"
