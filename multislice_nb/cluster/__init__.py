@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.result import CellResult, RemoteError, RemoteValue, WorkerResult
     from multislice_nb.cluster.shell_result import ShellResult
     from multislice_nb.cluster.transfer import PullResult, PushResult, Transfer
+    from multislice_nb.cluster.usage import DeviceUsage, UsageReport, WorkerUsage
 
 __all__ = [
     "CellHandle",
@@ -31,6 +32,7 @@ __all__ = [
     "CleanResult",
     "Cluster",
     "Detached",
+    "DeviceUsage",
     "EnvironmentReport",
     "GangSettings",
     "Installed",
@@ -41,8 +43,10 @@ __all__ = [
     "RemoteValue",
     "ShellResult",
     "Transfer",
+    "UsageReport",
     "Worker",
     "WorkerResult",
+    "WorkerUsage",
     "attach",
     "attached",
     "clusters",
@@ -56,6 +60,7 @@ _HOMES = {
     "CleanResult": "environment_report",
     "Cluster": "cluster",
     "Detached": "detached",
+    "DeviceUsage": "usage",
     "EnvironmentReport": "environment_report",
     "GangSettings": "gang",
     "Installed": "environment_report",
@@ -66,8 +71,10 @@ _HOMES = {
     "RemoteValue": "result",
     "ShellResult": "shell_result",
     "Transfer": "transfer",
+    "UsageReport": "usage",
     "Worker": "inventory",
     "WorkerResult": "result",
+    "WorkerUsage": "usage",
     "attach": "attaching",
     "attached": "registry",
     "clusters": "registry",

@@ -98,6 +98,11 @@ class Cluster:
         return link.ranks if link is not None else ()
 
     @property
+    def running(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Ranks that the cell under way was given to, and those of them that run still; empty while there is none."""
+        return self._operator.running
+
+    @property
     def settings(self) -> GangSettings:
         """How patient a cell is with the others after one worker failed; assign another to change it."""
         return self._operator.settings

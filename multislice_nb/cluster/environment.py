@@ -17,6 +17,7 @@ from multislice_nb.cluster.environment_report import (
 from multislice_nb.cluster.errand import errands
 from multislice_nb.cluster.inventory import ranks_text
 from multislice_nb.cluster.provision import add
+from multislice_nb.cluster.usage import UsageReport, look
 from multislice_nb.cluster.variables import EARLY, check, parse
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Environment:
         self._name = name
         self._call = call
         self._pythons = pythons
+        self._usage: UsageReport | None = None
         self._places: dict[str, Any] = {
             "devices": list(DEVICES),
             "locks": list(LOCKS),
@@ -78,6 +80,19 @@ class Environment:
         answers = self._ask("holders:report", requests, "look at itself")
         found = (WorkerEnvironment.of(worker, answer) for worker, answer in answers.items())
         return EnvironmentReport(tuple(found), total=len(self._workers))
+
+    def usage(self) -> UsageReport:
+        """How much is used on each worker now: HBM and duty cycle by libtpu's own metrics, memory, processors.
+
+        What runs there is not disturbed, and a worker that does not answer is named in the report. The share
+        of the processors is that since the call before.
+        """
+        return sync(self.ausage)
+
+    async def ausage(self) -> UsageReport:
+        """`usage`, to be awaited on the background loop."""
+        self._usage = await look(self._connections, self._workers, self._usage)
+        return self._usage
 
     def clean(self, *, force: bool = False, grace: float = 5.0) -> CleanResult:
         """End our own processes that hold a TPU or libtpu's lock file, on all workers, and remove stale lock files.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -14,24 +15,38 @@ if TYPE_CHECKING:
 
 __all__ = ["Journal"]
 
+LINE = 200
+"""Characters of a worker's last line that are kept at hand."""
+
 
 class Journal:
-    """A folder with a file per worker, which screens may cut short but this never does."""
+    """A folder with a file per worker, which screens may cut short but this never does.
+
+    Attributes:
+        last: By rank, when a worker printed last, in seconds since the epoch, and the end of its last line.
+    """
 
     def __init__(self, folder: Path, workers: Sequence[Worker]) -> None:
         self.folder = folder
         self._paths = {worker.rank: folder / worker.log_name for worker in workers}
         self._files: dict[int, TextIO] = {}
+        self.last: dict[int, tuple[float, str]] = {}
 
     def write(self, rank: int, messages: Sequence[Mapping[str, Any]]) -> None:
         """Append what a worker printed, as it came."""
         file = self._files.get(rank) or self._open(rank)
+        text = ""
         for message in messages:
             if message["type"] == "stream":
-                file.write(message["text"])
+                text = message["text"]
             elif "data" in message:
-                file.write(message["data"].get("text/plain", "") + "\n")
+                text = message["data"].get("text/plain", "") + "\n"
+            else:
+                continue
+            file.write(text)
         file.flush()
+        if line := text.rstrip()[-4 * LINE :].rpartition("\n")[2].rpartition("\r")[2].strip():
+            self.last[rank] = (time.time(), line[-LINE:])
 
     def mark(self, ranks: Sequence[int], title: str) -> None:
         """Note the start of a cell in the files of the workers that run it."""

@@ -45,6 +45,13 @@ class Operator:
         self._journal = journal
         self._turn = asyncio.Lock()
         self._stuck: dict[int, Pending] = {}
+        self._gang: Gang | None = None
+
+    @property
+    def running(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Ranks that the operation under way was given to, and those of them that run still."""
+        gang = self._gang
+        return (frozenset(gang.records), frozenset(gang.running)) if gang else (frozenset(), frozenset())
 
     @property
     def _total(self) -> int:
@@ -130,6 +137,7 @@ class Operator:
                 observe=self._journal.write,
             )
             task = asyncio.create_task(gang.run())
+            self._gang = gang
             try:
                 while not task.done():
                     await asyncio.wait({task}, timeout=TICK)
@@ -140,6 +148,7 @@ class Operator:
                 await task
             finally:
                 await self._end(gang, task)
+                self._gang = None
             self._stuck = gang.stuck
             yield await self._result(gang, title, timeout)
 

@@ -32,6 +32,7 @@ _AS_TEXT = (
     ("multislice_nb.cluster.shell_result", "ShellResult"),
     ("multislice_nb.cluster.transfer", "PullResult"),
     ("multislice_nb.cluster.transfer", "PushResult"),
+    ("multislice_nb.cluster.usage", "UsageReport"),
     ("multislice_nb.experiments.comparison", "Comparison"),
     ("multislice_nb.experiments.results", "Results"),
     ("multislice_nb.experiments.runner", "NotebookRun"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from multislice_nb.tpu.accelerator import AcceleratorType, accelerator_types
 from multislice_nb.tpu.generation import Generation
 from multislice_nb.tpu.table import GENERATIONS, generation
-from multislice_nb.tpu.topology import Topology
+from multislice_nb.tpu.topology import Topology, topologies
 
 __all__ = [
     "GENERATIONS",
@@ -14,4 +14,5 @@ __all__ = [
     "Topology",
     "accelerator_types",
     "generation",
+    "topologies",
 ]

@@ -13,7 +13,7 @@ from multislice_nb.errors import AcceleratorTypeError
 if TYPE_CHECKING:
     from multislice_nb.tpu.generation import Generation
 
-__all__ = ["Topology", "chip_counts", "default_topology"]
+__all__ = ["Topology", "chip_counts", "default_topology", "topologies"]
 
 _SHAPE = re.compile(r"[1-9][0-9]{0,3}(?:x[1-9][0-9]{0,3}){1,2}")
 # Cloud TPU documentation, "TPU types and topologies" and the pages of v4, v5e, v5p, v6e and tpu7x: a 2D slice
@@ -109,3 +109,22 @@ def chip_counts(generation: Generation) -> tuple[int, ...]:
         if default_topology(generation, chips)
     )
     return (*few, *many)
+
+
+def topologies(generation: Generation, chips: int) -> tuple[Topology, ...]:
+    """All shapes that a slice of that many chips can have, the default one first."""
+    default = default_topology(generation, chips)
+    if default is None:
+        return ()
+    if generation.ici_dimensions == 2 or chips % 64:
+        return (default,)
+    cubes = chips // 64
+    shapes = [
+        Topology((4 * a, 4 * b, 4 * cubes // (a * b)))
+        for a in range(1, cubes + 1)
+        if cubes % a == 0
+        for b in range(a, cubes // a + 1)
+        if cubes // a % b == 0
+    ]
+    others = [shape for shape in shapes if shape != default and shape.exists_on(generation)]
+    return (default, *sorted(others, key=lambda shape: max(shape.shape)))

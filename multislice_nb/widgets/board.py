@@ -14,7 +14,6 @@ from multislice_nb.widgets.poller import poller_of
 from multislice_nb.widgets.resources import Resources
 from multislice_nb.widgets.style import CSS
 from multislice_nb.widgets.tables import head_html
-from multislice_nb.widgets.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +36,7 @@ class Board:
     """
 
     _LATER: ClassVar = {
+        "Workers": "multislice_nb.widgets.workers",
         "Run": "multislice_nb.widgets.runner",
         "Plan": "multislice_nb.widgets.planner",
         "Sweep": "multislice_nb.widgets.explorer",
@@ -60,10 +60,9 @@ class Board:
         self.connect.tooltip = "Connect to the configured project, or to the emulator on this machine"
         self.connect.on_click(lambda _: self._connect())
         self.resources = Resources(session, self.desk)
-        self.workers = Workers(session)
         self.tabs = widgets.Tab(
-            children=[self.resources.view, self.workers.view, *(widgets.VBox() for _ in self._LATER)],
-            titles=["Queued resources", "Workers", *self._LATER],
+            children=[self.resources.view, *(widgets.VBox() for _ in self._LATER)],
+            titles=["Queued resources", *self._LATER],
         )
         self.tabs.observe(self._opened, "selected_index")
         self.later: dict[str, Any] = {}
@@ -77,10 +76,16 @@ class Board:
             ],
             layout=widgets.Layout(max_width="1100px"),
         )
+        self.view.add_class("msnb-board")
         # From 0 on the front end counts the views: the poller works for those that are shown.
         self.view._view_count = 0  # noqa: SLF001 - ipywidgets' own name for what is public there
         self.view.observe(self._shown, "_view_count")
         self.show(self._poller.last)
+
+    @property
+    def _title(self) -> str:
+        """Of the tab that is open."""
+        return str(self.tabs.titles[self.tabs.selected_index or 0])
 
     def show(self, snapshot: Snapshot | None) -> None:
         """Draw a snapshot."""
@@ -89,13 +94,14 @@ class Board:
         self.connect.layout.display = "none" if connected else None
         if snapshot is not None:
             self.resources.show(snapshot)
-            self.workers.show(snapshot)
             self._show_later(snapshot)
 
-    def _opened(self, change: Any) -> None:
+    def _opened(self, _: Any) -> None:
         """Make a tab when it is first opened; what it imports is imported in a thread meanwhile."""
-        title = self.tabs.titles[change["new"] or 0]
+        self._watch()
+        title = self._title
         if title not in self._LATER or title in self.later:
+            self.show(self._poller.last)
             return
         self.later[title] = None
 
@@ -105,8 +111,10 @@ class Board:
         self.desk.quietly(work, then=lambda module: self._make(title, module))
 
     def _make(self, title: str, module: Any) -> None:
-        if title == "Run":
-            made = module.Runner(self._session, self.desk, self.loop, self.workers.busy)
+        if title == "Workers":
+            made = module.Workers(self._session, self.loop)
+        elif title == "Run":
+            made = module.Runner(self._session, self.desk, self.loop)
         elif title == "Plan":
             made = module.Planner()
         elif title == "Jobs":
@@ -116,14 +124,14 @@ class Board:
         self.later[title] = made
         place = self.tabs.children[list(self.tabs.titles).index(title)]
         place.children = [made.view]
+        self._watch()
         self.show(self._poller.last)
 
     def _show_later(self, snapshot: Snapshot) -> None:
-        runner, jobs = self.later.get("Run"), self.later.get("Jobs")
-        if runner is not None:
-            runner.show(snapshot)
-        if jobs is not None and self.tabs.titles[self.tabs.selected_index or 0] == "Jobs":
-            jobs.show(snapshot)
+        """Draw the tab that is open; the others when they are opened."""
+        shown = self.later.get(self._title)
+        if self._title in {"Workers", "Run", "Jobs"} and shown is not None:
+            shown.show(snapshot)
 
     def _keep(self, png: bytes) -> bool:
         if self.below is None:
@@ -140,6 +148,7 @@ class Board:
     def close(self) -> None:
         """Take it off the page."""
         self._poller.unsubscribe(self)
+        self._watch(closed=True)
         self.view.close()
 
     def _shown(self, change: Any) -> None:
@@ -147,6 +156,13 @@ class Board:
             self._poller.subscribe(self, self.loop, self.show)
         else:
             self._poller.unsubscribe(self)
+        self._watch()
+
+    def _watch(self, *, closed: bool = False) -> None:
+        """Have the workers asked how much of them is used only while their tab is seen."""
+        workers = self.later.get("Workers")
+        if workers is not None:
+            workers.open(shown=not closed and bool(self.view._view_count) and self._title == "Workers")  # noqa: SLF001 - as above
 
     def _connect(self) -> None:
         session = self._session

@@ -10,7 +10,8 @@ import ipywidgets as widgets
 
 from multislice_nb import tpu
 from multislice_nb.errors import AcceleratorTypeError, InvalidRequestError
-from multislice_nb.widgets.fields import Field, button, code_html, row
+from multislice_nb.widgets import offers
+from multislice_nb.widgets.fields import Field, button, code_html, row, set_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["CreateForm", "faults_by_field"]
 
 _CAPACITIES = {"on-demand": None, "spot": "spot", "reserved": "reserved"}
+_DEFAULT = ("the type's own", "")
 _WORDS = (
     ("queued resource's name", "name"),
     ("startup script", "script"),
@@ -30,6 +32,7 @@ _WORDS = (
     ("untime version", "runtime"),
     ("--node-count", "slices"),
     ("slices", "slices"),
+    ("reserv", "reservation"),
     ("slice: ", "type"),
     ("accelerator type", "type"),
     ("queued resource: TPU", "type"),
@@ -65,15 +68,18 @@ class CreateForm:
         self._created = created
         self.fields = {
             "name": Field("Name", widgets.Text(value="demo")),
-            "zone": Field("Zone", widgets.Combobox(options=_zones(), placeholder="the connection's")),
+            "zone": Field("Zone", widgets.Combobox(options=offers.zones(), placeholder=_own_zone(session))),
             "type": Field(
-                "Accelerator type", widgets.Combobox(value="v4-16", options=_types(""), placeholder="v4-16")
+                "Accelerator type",
+                widgets.Combobox(value="v4-16", options=offers.types(), placeholder="v4-16"),
             ),
-            "slices": Field("Slices", widgets.BoundedIntText(value=2, min=1, max=256)),
+            "topology": Field("Topology", widgets.Dropdown(options=[_DEFAULT])),
+            "runtime": Field("Runtime version", widgets.Combobox(placeholder="the type's own")),
+            "slices": Field(
+                "Slices", widgets.BoundedIntText(value=2, min=1, max=256, continuous_update=True)
+            ),
             "capacity": Field("Capacity", widgets.Dropdown(options=list(_CAPACITIES))),
-            "runtime": Field(
-                "Runtime version", widgets.Combobox(options=_runtimes(), placeholder="the type's own")
-            ),
+            "reservation": Field("Reservation", widgets.Text(placeholder="any of the project's when empty")),
             "until": Field("Give up after", widgets.Text(placeholder="as 6h; never when empty")),
             "script": Field(
                 "Startup script",
@@ -98,6 +104,7 @@ class CreateForm:
         )
         for field in self.fields.values():
             field.control.observe(self._changed, "value")
+        self._kind: tpu.AcceleratorType | None = None
         self.create.on_click(lambda _: self._create())
         self.close.on_click(lambda _: self.toggle(shown=False))
         self._changed()
@@ -117,8 +124,13 @@ class CreateForm:
     def values(self) -> dict[str, Any]:
         """The request's fields, those that were filled in."""
         capacity = _CAPACITIES[self.fields["capacity"].value]
-        given = {
-            "accelerator_type": self.fields["type"].value.strip() or None,
+        topology = self.fields["topology"].value
+        shape: dict[str, Any] = (
+            {"type": self._kind.generation.prefix, "topology": topology}
+            if topology and self._kind is not None
+            else {"accelerator_type": self.fields["type"].value.strip() or None}
+        )
+        given = shape | {
             "node_count": self.fields["slices"].value,
             "zone": self.fields["zone"].value.strip() or None,
             "runtime_version": self.fields["runtime"].value.strip() or None,
@@ -126,6 +138,8 @@ class CreateForm:
             "startup_script": self.fields["script"].value or None,
             **({capacity: True} if capacity else {}),
         }
+        if capacity == "reserved":
+            given["reservation"] = self.fields["reservation"].value.strip() or None
         return {name: value for name, value in given.items() if value is not None}
 
     def magic(self) -> str:
@@ -137,13 +151,13 @@ class CreateForm:
             words += [flag] if value is True else [flag, given]
         return shlex.join(words)
 
-    def _changed(self, change: Any = None) -> None:
-        if change is not None and change["owner"] is self.fields["zone"].control:
-            self.fields["type"].control.options = _types(change["new"].strip())
+    def _changed(self, _: Any = None) -> None:
+        self._narrow()
         cloud = self._session.cloud
         request, faults = self._request()
+        hints = {"zone": self._zone_hint()}
         for name, field in self.fields.items():
-            field.fault(faults.get(name, ""))
+            field.fault(faults.get(name, ""), hints.get(name, ""))
         self.create.disabled = request is None or cloud is None
         if request is None:
             rest = html.escape(faults.get("", ""))
@@ -160,6 +174,44 @@ class CreateForm:
         self._command.value = code_html(self.magic(), "The same as a magic") + code_html(
             request.to_gcloud(), "The same with gcloud"
         )
+
+    def _narrow(self) -> None:
+        """Offer what goes with what was chosen: types of the zone, shapes and runtime versions of the type."""
+        zone, fields = self._zone(), self.fields
+        _offer(fields["type"].control, offers.types(zone))
+        try:
+            kind = tpu.AcceleratorType.parse(fields["type"].value)
+        except AcceleratorTypeError:
+            kind = None
+        before, self._kind = self._kind, kind
+        if kind != before or kind is None:
+            shapes = list(map(str, tpu.topologies(kind.generation, kind.chips))) if kind else []
+            set_options(
+                fields["topology"].control,
+                [
+                    (f"{shapes[0]}, the default", "") if shapes else _DEFAULT,
+                    *((each, each) for each in shapes[1:]),
+                ],
+            )
+            fields["topology"].control.disabled = len(shapes) < 2
+            own = kind.runtime_version if kind else ""
+            fields["runtime"].control.placeholder = f"{own}, the type's own" if own else "the type's own"
+            _offer(fields["runtime"].control, [own] if own else offers.runtimes())
+        fields["reservation"].view.layout.display = (
+            None if _CAPACITIES[fields["capacity"].value] == "reserved" else "none"
+        )
+
+    def _zone(self) -> str:
+        """The zone that is asked in: the form's, or the connection's."""
+        cloud = self._session.cloud
+        return self.fields["zone"].value.strip() or (cloud.zone if cloud is not None else "")
+
+    def _zone_hint(self) -> str:
+        """Where the type is offered, if that is elsewhere; Google's pages may be behind, so it is no fault."""
+        zone, kind = self._zone(), self._kind
+        if not zone or kind is None or zone in kind.generation.zones or not kind.generation.zones:
+            return ""
+        return f"{kind.generation.name} is offered in {', '.join(kind.generation.zones)}."
 
     def _request(self) -> tuple[QueuedResourceRequest | None, dict[str, str]]:
         from multislice_nb.cloud import QueuedResourceRequest
@@ -193,23 +245,12 @@ class CreateForm:
         self._created(name)
 
 
-def _offered() -> list[tpu.Generation]:
-    return [kind for kind in tpu.GENERATIONS if kind.in_cloud_tpu_api]
+def _offer(choice: Any, options: list[str]) -> None:
+    """Give a field that takes any text other suggestions; what is in it stays."""
+    if list(choice.options) != options:
+        choice.options = options
 
 
-def _zones() -> list[str]:
-    return sorted({zone for kind in _offered() for zone in kind.zones})
-
-
-def _types(zone: str) -> list[str]:
-    """The types of a zone; cubes and default sizes, not every shape that exists."""
-    kinds = [kind for kind in _offered() if zone in kind.zones] or _offered()
-    return [f"{kind.prefix}-{2**power}" for kind in kinds for power in range(13) if _exists(kind, 2**power)]
-
-
-def _exists(kind: tpu.Generation, count: int) -> bool:
-    return f"{kind.prefix}-{count}" in tpu.accelerator_types(kind)
-
-
-def _runtimes() -> list[str]:
-    return list(dict.fromkeys(kind.runtime_version for kind in _offered()))
+def _own_zone(session: Session) -> str:
+    cloud = session.cloud
+    return f"{cloud.zone}, the connection's" if cloud is not None else "the connection's"

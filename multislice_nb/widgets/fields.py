@@ -61,8 +61,10 @@ class Field:
         """What is in it."""
         return self.control.value
 
-    def fault(self, text: str) -> None:
-        """Say what is wrong with it; nothing when empty."""
-        shown = f'<div class="msnb msnb-fault" role="alert">{html.escape(text)}</div>' if text else ""
+    def fault(self, text: str, hint: str = "") -> None:
+        """Say what is wrong with it, or else what is worth knowing; nothing when both are empty."""
+        shown = f'<div class="msnb msnb-muted" role="status">{html.escape(hint)}</div>' if hint else ""
+        if text:
+            shown = f'<div class="msnb msnb-fault" role="alert">{html.escape(text)}</div>'
         if self._fault.value != shown:
             self._fault.value = shown

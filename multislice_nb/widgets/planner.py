@@ -9,6 +9,7 @@ import ipywidgets as widgets
 
 from multislice_nb import sharding, tpu
 from multislice_nb.errors import MultisliceError
+from multislice_nb.widgets import offers
 from multislice_nb.widgets.fields import Field, code_html
 from multislice_nb.widgets.gauge import gauge_html
 
@@ -28,7 +29,9 @@ class Planner:
     """What is trained on what, and how it is divided."""
 
     def __init__(self) -> None:
-        self.type = Field("Accelerator type", widgets.Combobox(value="v4-128", options=_types()))
+        self.type = Field(
+            "Accelerator type", widgets.Combobox(value="v4-128", options=offers.types(multislice=True))
+        )
         self.slices = Field("Slices", widgets.BoundedIntText(value=2, min=1, max=256))
         self.model = Field("Transformer of", widgets.SelectionSlider(options=list(_SIZES.items()), value=8e9))
         self.tokens = Field(
@@ -113,16 +116,6 @@ class Planner:
 
 
 _ROOM = {"margin": "4px 0"}
-
-
-def _types() -> list[str]:
-    kinds = [kind for kind in tpu.GENERATIONS if kind.multislice]
-    return [
-        f"{kind.prefix}-{2**power}"
-        for kind in kinds
-        for power in range(14)
-        if f"{kind.prefix}-{2**power}" in tpu.accelerator_types(kind)
-    ]
 
 
 def _land(slider: Any, points: list[tuple[int, ...]], *, preferred: tuple[int, ...]) -> None:

@@ -94,7 +94,8 @@ class Poller:
 def _shape(snapshot: Snapshot) -> tuple[object, ...]:
     """What is the same while nothing changes."""
     states = tuple((status.name, status.state) for status in snapshot.queued_resources)
-    return states, tuple((one.name, tuple(w.state for w in one.workers)) for one in snapshot.clusters)
+    nodes = tuple(node.state for own in snapshot.nodes.values() for node in own)
+    return states, nodes, tuple((one.name, tuple(w.state for w in one.workers)) for one in snapshot.clusters)
 
 
 _pollers: dict[int, Poller] = {}

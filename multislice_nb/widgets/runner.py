@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from multislice_nb.cluster import CellHandle, CellResult
-    from multislice_nb.cluster.progress import CellProgress
     from multislice_nb.widgets.loop import KernelLoop
     from multislice_nb.widgets.outcome import Desk
     from multislice_nb.widgets.session import Session
@@ -34,16 +33,12 @@ class Runner:
         session: Whose clusters.
         desk: Takes the work.
         loop: Where widgets may be changed.
-        busy: Told which ranks of a cluster run; empty when it is over.
     """
 
-    def __init__(
-        self, session: Session, desk: Desk, loop: KernelLoop, busy: Callable[[str, frozenset[int]], None]
-    ) -> None:
+    def __init__(self, session: Session, desk: Desk, loop: KernelLoop) -> None:
         self._session = session
         self._desk = desk
         self._loop = loop
-        self._busy = busy
         self._handle: CellHandle | None = None
         self.choice = widgets.Dropdown(
             description="Cluster", options=[], layout=widgets.Layout(width="300px")
@@ -99,7 +94,7 @@ class Runner:
                 await asyncio.sleep(_PAUSE)
                 if handle.progress is not None and handle.progress is not seen:
                     seen = handle.progress
-                    self._loop.call(lambda look=seen: self._progress(name, look))  # type: ignore[misc]
+                    self._loop.call(lambda look=seen: self._write(str(look)))  # type: ignore[misc]
             return await asyncio.to_thread(handle.result, check=False)
 
         flag = f" --ranks {chosen}" if chosen else ""
@@ -109,12 +104,8 @@ class Runner:
             done=lambda result: _summary(name, result),
             magic=f"%%multislice{flag}",
             then=self._finish,
-            after=lambda: self._ended(name),
+            after=self._ended,
         )
-
-    def _progress(self, name: str, look: CellProgress) -> None:
-        self._write(str(look))
-        self._busy(name, frozenset(look.running))
 
     def _finish(self, result: CellResult) -> None:
         from multislice_nb.cluster.report import worker_error
@@ -122,9 +113,8 @@ class Runner:
         told = [str(result)] if result.ok else [str(result), str(worker_error(result))]
         self._write("\n".join(part for part in told if part) or "No output.")
 
-    def _ended(self, name: str) -> None:
+    def _ended(self) -> None:
         self._handle = None
-        self._busy(name, frozenset())
         self._draw_buttons()
 
     def _stop(self) -> None:

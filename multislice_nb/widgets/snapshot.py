@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from multislice_nb.errors import MultisliceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from multislice_nb.cloud import Cloud, NodeStatus, QueuedResourceStatus, StateChange
     from multislice_nb.cluster import Cluster
@@ -28,7 +28,9 @@ class WorkerLook:
         worker_id: Which worker of the slice.
         node_id: The slice's name.
         address: Where it is reached.
-        state: ready, lost, or its node's state.
+        state: ready, running, behind, lost, or its node's state.
+        said: The end of the last line that it printed.
+        said_at: When, in seconds since the epoch; None before it printed anything.
     """
 
     rank: int
@@ -37,6 +39,8 @@ class WorkerLook:
     node_id: str
     address: str
     state: str
+    said: str = ""
+    said_at: float | None = None
 
     @property
     def name(self) -> str:
@@ -46,17 +50,19 @@ class WorkerLook:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLook:
-    """One attached cluster.
+    """The workers of one queued resource.
 
     Attributes:
         name: Its name.
         summary: Its own words about itself.
         workers: In rank order.
+        attached: Whether cells can run on them.
     """
 
     name: str
     summary: str
     workers: tuple[WorkerLook, ...]
+    attached: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,19 @@ class Snapshot:
     def cluster(self, name: str | None) -> ClusterLook | None:
         """The cluster of that name, or the current one."""
         return next((one for one in self.clusters if name in {None, one.name}), None)
+
+    @property
+    def with_workers(self) -> tuple[str, ...]:
+        """What has workers to show: attached clusters first, then queued resources whose slices are there."""
+        others = (name for name, nodes in self.nodes.items() if any(node.endpoints for node in nodes))
+        return tuple(dict.fromkeys([*(one.name for one in self.clusters), *others]))
+
+    def look(self, name: str) -> ClusterLook | None:
+        """The workers of a cluster, or of a queued resource that nobody attached to."""
+        status = self.status(name)
+        return self.cluster(name) or (
+            _unattached(status, self.nodes.get(name, ())) if status is not None else None
+        )
 
 
 async def take(session: Session) -> Snapshot:
@@ -127,6 +146,9 @@ def _clusters(session: Session, nodes: Mapping[str, str]) -> tuple[ClusterLook, 
 
 def _cluster(cluster: Cluster, nodes: Mapping[str, str]) -> ClusterLook:
     alive = set(cluster.alive)
+    asked, running = cluster.running
+    last = cluster.journal.last
+    nothing: tuple[float | None, str] = (None, "")
     workers = tuple(
         WorkerLook(
             worker.rank,
@@ -134,14 +156,36 @@ def _cluster(cluster: Cluster, nodes: Mapping[str, str]) -> ClusterLook:
             worker.worker_id,
             worker.node_id,
             worker.address,
-            _state(worker.rank in alive, nodes.get(worker.node_id, "READY")),
+            _state(
+                alive=worker.rank in alive,
+                node=nodes.get(worker.node_id, "READY"),
+                running=worker.rank in running,
+                others_ended=len(running) < len(asked),
+            ),
+            said=last.get(worker.rank, nothing)[1],
+            said_at=last.get(worker.rank, nothing)[0],
         )
         for worker in cluster.workers
     )
     return ClusterLook(cluster.name, str(cluster), workers)
 
 
-def _state(alive: bool, node: str) -> str:
-    if alive:
-        return "ready"
-    return "lost" if node == "READY" else node
+def _state(*, alive: bool, node: str, running: bool, others_ended: bool) -> str:
+    if not alive:
+        return "lost" if node == "READY" else node
+    if running:
+        return "behind" if others_ended else "running"
+    return "ready"
+
+
+def _unattached(status: QueuedResourceStatus, nodes: Sequence[NodeStatus]) -> ClusterLook:
+    workers = []
+    for node in nodes:
+        for worker_id, endpoint in enumerate(node.endpoints):
+            rank = node.slice_id * len(node.endpoints) + worker_id
+            workers.append(
+                WorkerLook(rank, node.slice_id, worker_id, node.node_id, endpoint.ip_address, node.state)
+            )
+    return ClusterLook(
+        status.name, f"{len(workers)} workers of {status.shape}, not attached", tuple(workers), attached=False
+    )

@@ -101,6 +101,9 @@ def state_mark(state: str) -> str:
 
 
 CSS = """<style>
+.msnb, .msnb-workers { --msnb-good: var(--jp-success-color1, #2e7d32); --msnb-bad: var(--jp-error-color1, #d32f2f);
+  --msnb-warning: var(--jp-warn-color1, #e65100); --msnb-waiting: var(--jp-warn-color0, #b26a00);
+  --msnb-busy: var(--jp-brand-color1, #1976d2); --msnb-leaving: var(--jp-ui-font-color3, #808080); }
 .msnb { color: var(--jp-ui-font-color1, inherit); font-family: var(--jp-ui-font-family, system-ui, sans-serif);
   font-size: var(--jp-ui-font-size1, 13px); line-height: 1.45; }
 .msnb-panel { border: 1px solid var(--jp-border-color2, rgba(128,128,128,.35)); border-radius: 3px;
@@ -121,12 +124,8 @@ CSS = """<style>
 .msnb-table tr.msnb-chosen td { background: var(--jp-layout-color2, rgba(128,128,128,.12)); }
 .msnb-state { display: inline-flex; align-items: center; gap: 6px; white-space: nowrap; }
 .msnb-state svg { flex: none; }
-.msnb-good { color: var(--jp-success-color1, #2e7d32); }
-.msnb-bad { color: var(--jp-error-color1, #d32f2f); }
-.msnb-warning { color: var(--jp-warn-color1, #e65100); }
-.msnb-waiting { color: var(--jp-warn-color0, #b26a00); }
-.msnb-busy { color: var(--jp-brand-color1, #1976d2); }
-.msnb-leaving { color: var(--jp-ui-font-color3, #808080); }
+.msnb-good { color: var(--msnb-good); } .msnb-bad { color: var(--msnb-bad); } .msnb-warning { color: var(--msnb-warning); }
+.msnb-waiting { color: var(--msnb-waiting); } .msnb-busy { color: var(--msnb-busy); } .msnb-leaving { color: var(--msnb-leaving); }
 .msnb-code { font-family: var(--jp-code-font-family, monospace); font-size: var(--jp-code-font-size, 13px);
   background: var(--jp-layout-color2, rgba(128,128,128,.12)); border-radius: 2px; padding: 6px 8px; margin: 2px 0;
   white-space: pre-wrap; overflow-wrap: anywhere; color: var(--jp-content-font-color1, inherit); }
@@ -148,4 +147,21 @@ code.msnb-code { padding: 1px 5px; }
 .msnb-inktext { fill: var(--jp-ui-font-color1, currentColor); }
 .msnb-editor textarea { font-family: var(--jp-code-font-family, monospace); font-size: var(--jp-code-font-size, 13px); }
 .msnb-empty { padding: 18px 4px; color: var(--jp-ui-font-color2, inherit); }
+.msnb-flow { flex-flow: row wrap; gap: 3px 14px; } .msnb-flow .msnb-slice > span { min-width: 118px; }
+.msnb-title { font-weight: 600; margin: 8px 0 2px; }
+.msnb-bar { display: inline-block; width: 64px; height: 6px; margin-right: 6px; border-radius: 3px; vertical-align: middle;
+  background: var(--jp-layout-color3, rgba(128,128,128,.3)); overflow: hidden; }
+.msnb-bar i { display: block; height: 100%; background: var(--jp-brand-color1, #1976d2); }
+.msnb-said { font-family: var(--jp-code-font-family, monospace); font-size: var(--jp-code-font-size, 13px); }
+.msnb-rows { display: grid; margin-right: 10px; white-space: nowrap; font-variant-numeric: tabular-nums; overflow: visible;
+  color: var(--jp-ui-font-color2, inherit); }
+.msnb-workers .jupyter-button { position: relative; width: auto; min-width: 0; height: 100%; margin: 0; padding: 0; border-radius: 2px;
+  box-sizing: border-box; line-height: 1; display: flex; align-items: center; justify-content: center; gap: 6px; overflow: visible;
+  font-variant-numeric: tabular-nums; color: var(--jp-ui-font-color1, inherit);
+  background: linear-gradient(to top, var(--msnb-tint, rgba(33,150,243,.38)) var(--msnb-fill, 0%), transparent 0) var(--jp-layout-color2, rgba(128,128,128,.14)); }
+.msnb-workers .jupyter-button i { display: none; }
+.msnb-workers .jupyter-button::before { content: ""; flex: none; width: 10px; height: 10px; background: var(--msnb-tone);
+  -webkit-mask: var(--msnb-mark) center / contain no-repeat; mask: var(--msnb-mark) center / contain no-repeat; }
+.msnb-workers .jupyter-button.mod-active { outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 0; box-shadow: none; }
+.msnb-workers .jupyter-button:focus-visible { outline: 2px solid var(--jp-ui-font-color1, currentColor); outline-offset: 1px; }
 </style>"""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from multislice_nb.cloud.display import text_table
 from multislice_nb.cloud.times import short
-from multislice_nb.widgets.style import CSS, look_of, state_html, state_mark
+from multislice_nb.widgets.style import CSS, state_html, state_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from multislice_nb.cloud import NodeStatus, QueuedResourceStatus, StateChange
-    from multislice_nb.widgets.snapshot import ClusterLook, Snapshot
+    from multislice_nb.widgets.snapshot import Snapshot
 
 __all__ = [
     "head_html",
@@ -22,11 +22,10 @@ __all__ = [
     "static_html",
     "static_text",
     "table_html",
-    "workers_html",
 ]
 
 _COLUMNS = ("State", "Name", "Slices", "Chips", "Workers", "Capacity", "Zone", "For", "Notice")
-_NUMBERS = {"Chips", "Workers"}
+_NUMBERS = {"Chips", "Workers", "Memory", "CPU"}
 
 
 def head_html(snapshot: Snapshot | None) -> str:
@@ -128,51 +127,6 @@ def _addresses(node: NodeStatus) -> str:
     return ", ".join(first) + (f" and {more} more" if more else "")
 
 
-def workers_html(cluster: ClusterLook, *, behind: frozenset[int] = frozenset(), running: bool = False) -> str:
-    """A grid of workers, a line for each slice; readable from four to a thousand.
-
-    Args:
-        cluster: Whose.
-        behind: Ranks that run still when others have ended.
-        running: Whether a cell runs on the cluster.
-    """
-    slices: dict[int, list[str]] = {}
-    counts: dict[str, int] = {}
-    per_slice = max((worker.worker_id for worker in cluster.workers), default=0) + 1
-    size = 16 if len(cluster.workers) <= 64 else 11 if len(cluster.workers) <= 512 else 8
-    for worker in cluster.workers:
-        state = worker.state
-        if state == "ready" and running:
-            state = "behind" if worker.rank in behind else "running"
-        counts[state] = counts.get(state, 0) + 1
-        look = look_of(state)
-        title = html.escape(f"{worker.name}: {state} · {worker.node_id} · {worker.address}")
-        slices.setdefault(worker.slice_id, []).append(
-            f'<svg class="msnb-{look.tone}" viewBox="0 0 12 12" width="{size}" height="{size}" role="img" '
-            f'aria-label="{title}"><title>{title}</title>{look.shape}</svg>'
-        )
-    legend = "".join(
-        f'<span>{state_html(state)}<b class="msnb-count">{count}</b></span>'
-        for state, count in counts.items()
-    )
-    lines = "".join(_slice_html(slice_id, cells, per_slice) for slice_id, cells in slices.items())
-    return (
-        f'<div class="msnb"><p><b>{html.escape(cluster.name)}</b> '
-        f'<span class="msnb-muted">{html.escape(cluster.summary)}</span></p>'
-        f'<div class="msnb-path">{legend}</div>'
-        f'<div class="msnb-scroll msnb-grid" role="group" aria-label="Workers of {html.escape(cluster.name)}">{lines}</div></div>'
-    )
-
-
-def _slice_html(slice_id: int, cells: Sequence[str], per_slice: int) -> str:
-    first = slice_id * per_slice
-    ranks = f"{first}" if len(cells) == 1 else f"{first}–{first + len(cells) - 1}"
-    return (
-        f'<div class="msnb-slice"><span>slice {slice_id} · {ranks}</span>'
-        f'<div class="msnb-cells">{"".join(cells)}</div></div>'
-    )
-
-
 def table_html(caption: str, columns: Sequence[str], rows: Iterable[tuple[bool, Sequence[str]]]) -> str:
     """A table in the panel's style.
 
@@ -197,12 +151,14 @@ def table_html(caption: str, columns: Sequence[str], rows: Iterable[tuple[bool, 
 def _kind(column: str) -> str:
     if column in _NUMBERS:
         return ' class="msnb-number"'
-    return ' class="msnb-wide"' if column == "Notice" else ""
+    return ' class="msnb-wide"' if column in {"Notice", "Last output"} else ""
 
 
 def static_html(snapshot: Snapshot) -> str:
     """The panel where nothing can move: in a page, a saved notebook, an e-mail."""
-    clusters = "".join(workers_html(cluster) for cluster in snapshot.clusters)
+    from multislice_nb.widgets.worker_tables import grid_html
+
+    clusters = "".join(grid_html(cluster) for cluster in snapshot.clusters)
     return f"{CSS}{head_html(snapshot)}{resources_html(snapshot)}{clusters}"
 
 

@@ -216,3 +216,16 @@ def test_only_tpu7x_is_outside_the_cloud_tpu_api() -> None:
         for kind in tpu.GENERATIONS
         if kind.in_cloud_tpu_api
     )
+
+
+def test_shapes_of_as_many_chips() -> None:
+    """All shapes of a number of chips exist and have that many, the default first; a 2D slice has one."""
+    for kind in tpu.GENERATIONS:
+        for name in tpu.accelerator_types(kind)[:60]:
+            slice_type = tpu.AcceleratorType.parse(name)
+            shapes = tpu.topologies(kind, slice_type.chips)
+            assert str(shapes[0]) == slice_type.topology
+            assert len(set(shapes)) == len(shapes)
+            assert all(shape.chips == slice_type.chips and shape.exists_on(kind) for shape in shapes)
+            assert len(shapes) == 1 or kind.ici_dimensions == 3
+    assert list(map(str, tpu.topologies(tpu.generation("v4"), 512))) == ["8x8x8", "4x8x16", "4x4x32"]

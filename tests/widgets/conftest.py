@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from multislice_nb.testing import emulator
+
 # pytest puts this folder on the path; for mypy it is one of the packages of tests.
 from labdriver import CHROMIUM, FLAGS, Notebook, jupyterlab  # type: ignore[import-not-found]
-
-from multislice_nb.testing import emulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.widgets.labdriver import Lab
+
+_pictures: list[Path] = []
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +29,9 @@ def emulator_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield home
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium without a window."""
+    """Chromium without a window; of the module's own, as its driver keeps a loop in this thread."""
     playwright = pytest.importorskip("playwright.sync_api")
     pytest.importorskip("jupyterlab")
     if not Path(CHROMIUM).exists():
@@ -41,7 +43,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def lab(emulator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(browser: Any, emulator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A JupyterLab whose kernels see this module's emulator."""
     root = Path(__file__).parents[2]
     with jupyterlab(tmp_path_factory.mktemp("lab"), PYTHONPATH=str(root)) as started:
@@ -50,28 +52,49 @@ def lab(emulator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots go: `$MULTISLICE_NB_SCREENSHOTS`, or a folder that is not kept."""
+    """Where screenshots go: `$MULTISLICE_NB_SCREENSHOTS`, or a folder that is named at the end of the run."""
     named = os.environ.get("MULTISLICE_NB_SCREENSHOTS")
-    folder = Path(named) if named else tmp_path_factory.mktemp("screenshots")
+    folder = Path(named).absolute() if named else tmp_path_factory.mktemp("screenshots")
     folder.mkdir(parents=True, exist_ok=True)
+    _pictures.append(folder)
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name the folder of the screenshots."""
+    for folder in _pictures:
+        terminalreporter.write_line(f"screenshots: {folder} ({len(list(folder.glob('*.png')))})")
 
 
 @pytest.fixture
 def opened(
-    lab: Lab, browser: Any, request: pytest.FixtureRequest, pictures: Path
+    lab: Lab,
+    browser: Any,
+    request: pytest.FixtureRequest,
+    pictures: Path,
 ) -> Iterator[Callable[..., Any]]:
-    """Open a notebook of these cells in a page of its own; a picture is taken at the end."""
-    pages: list[Any] = []
+    """Open a notebook of these cells in a page of its own; afterwards a picture, and nothing is left for the next."""
+    made: list[Notebook] = []
 
-    def open_notebook(*cells: str, dark: bool = False) -> Notebook:
+    def open_notebook(*cells: str, dark: bool = False, width: int = 1200, classic: bool = False) -> Notebook:
         lab.theme("JupyterLab Dark" if dark else "JupyterLab Light")
-        page = browser.new_page(viewport={"width": 1200, "height": 1000})
-        pages.append(page)
-        name = request.node.name.replace("[", "_").replace("]", "")
-        return Notebook(page, lab.notebook(f"{name}_{len(pages)}", cells))
+        page = browser.new_page(viewport={"width": width, "height": 1000})
+        name = f"{request.node.name}_{len(made)}"
+        made.append(Notebook(page, lab.notebook(name, cells, classic=classic), pictures))
+        return made[-1]
 
     yield open_notebook
-    for number, page in enumerate(pages):
-        page.screenshot(path=pictures / f"{request.node.name}_{number}.png")
-        page.close()
+    for number, notebook in enumerate(made):
+        notebook.shoot(f"{request.node.name}_{number}")
+        notebook.page.close()
+    lab.end_kernels()
+    delete_all()
+
+
+def delete_all() -> None:
+    """Delete the queued resources of the emulator in use."""
+    import multislice_nb as ms
+
+    with ms.connect(emulator=True) as cloud:
+        for name in cloud.list().names:
+            cloud.get(name).delete(force=True)

@@ -30,8 +30,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-DEADLINE = 40_000
-"""Milliseconds to wait for something on a page."""
+DEADLINE = 120_000
+"""Milliseconds to wait for something on a page: far beyond what it takes, for machines that do much else."""
 
 
 @contextmanager
@@ -127,14 +127,29 @@ class Lab:
         path = self._settings / "apputils-extension" / "themes.jupyterlab-settings"
         path.write_text(json.dumps({"theme": name}))
 
-    def notebook(self, name: str, cells: Sequence[str]) -> str:
-        """Write a notebook; returns the address that opens it."""
+    def notebook(self, name: str, cells: Sequence[str], *, classic: bool = False) -> str:
+        """Write a notebook; returns the address that opens it in JupyterLab, or in Notebook 7."""
         import nbformat
 
         made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
         nbformat.write(made, self.folder / f"{name}.ipynb")
+        if classic:
+            return f"{self.address}/notebooks/{name}.ipynb?token={self.token}"
         return f"{self.address}/doc/tree/{name}.ipynb?token={self.token}&reset"
+
+    def end_kernels(self) -> None:
+        """End all kernels and what they poll, as nobody looks at them any more."""
+        for kernel in json.loads(self._ask("GET", "/api/kernels")):
+            self._ask("DELETE", f"/api/kernels/{kernel['id']}")
+
+    def _ask(self, method: str, path: str) -> bytes:
+        request = urllib.request.Request(  # noqa: S310 - the server we started
+            self.address + path, method=method, headers={"Authorization": f"token {self.token}"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - as above
+            content: bytes = answer.read()
+            return content
 
 
 class Notebook:
@@ -143,19 +158,41 @@ class Notebook:
     Args:
         page: Playwright's page.
         address: What opens it.
+        pictures: Where its screenshots go.
     """
 
-    def __init__(self, page: Any, address: str) -> None:
+    def __init__(self, page: Any, address: str, pictures: Path) -> None:
         self.page = page
+        self._pictures = pictures
         page.set_default_timeout(DEADLINE)
         page.goto(address)
-        page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
-        page.locator(".jp-Toolbar-kernelName", has_text="Python 3").wait_for()
+        self._ready()
+
+    def _ready(self) -> None:
+        self.page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
+        self.page.locator(".jp-Toolbar-kernelName, .jp-KernelName", has_text="Python 3").first.wait_for()
+        self.idle()
+
+    def reload(self) -> None:
+        """Load the page again, as people do, with the kernel as it is."""
+        self.page.reload()
+        self._ready()
+
+    def restart(self) -> None:
+        """Restart the kernel with its button."""
+        self.page.get_by_role("button", name="Restart the kernel", exact=True).click()
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
+        self.page.locator(".jp-Dialog").wait_for(state="detached")
         self.idle()
 
     def idle(self) -> None:
         """Wait until the kernel has nothing to do."""
         self.page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for(state="attached")
+
+    def shoot(self, name: str, *, panel: bool = False) -> None:
+        """Keep a picture of the page, or of the last panel alone."""
+        shown = self.page.locator(".msnb-board").last if panel else self.page
+        shown.screenshot(path=self._pictures / f"{name}.png")
 
     def cell(self, number: int) -> Any:
         """A cell by its place."""

@@ -17,7 +17,8 @@ from multislice_nb.widgets.gauge import gauge_html
 from multislice_nb.widgets.session import Session
 from multislice_nb.widgets.snapshot import ClusterLook, Snapshot, WorkerLook
 from multislice_nb.widgets.style import look_of, state_html
-from multislice_nb.widgets.tables import nodes_html, static_html, static_text, workers_html
+from multislice_nb.widgets.tables import nodes_html, static_html, static_text
+from multislice_nb.widgets.worker_tables import grid_html
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,9 +79,12 @@ def test_every_form_says_the_same() -> None:
 
 
 def test_workers_are_counted_by_state() -> None:
-    """The legend of the grid counts ready, running and late workers, and each cell has its worker's name."""
-    workers = tuple(WorkerLook(r, r // 4, r % 4, f"n{r // 4}", "10.0.0.1", "ready") for r in range(8))
-    page = workers_html(ClusterLook("c", "", workers), behind=frozenset({3}), running=True)
+    """The legend of the grid counts running and late workers, and each cell has its worker's name and state."""
+    states = {3: "behind"}
+    workers = tuple(
+        WorkerLook(r, r // 4, r % 4, f"n{r // 4}", "10.0.0.1", states.get(r, "running")) for r in range(8)
+    )
+    page = grid_html(ClusterLook("c", "", workers))
     assert 'running</span><b class="msnb-count">7</b>' in page
     assert 'behind</span><b class="msnb-count">1</b>' in page
     assert "rank 3 (slice 0, worker 3): behind" in page
@@ -120,11 +124,8 @@ def test_faults_stand_beside_their_field(fields: dict[str, Any], field: str) -> 
 def test_the_form_speaks_magic_and_gcloud() -> None:
     """The form's magic parses back to the request that its gcloud command asks for."""
     from multislice_nb.magics import parser
-    from multislice_nb.widgets.create_form import CreateForm
-    from multislice_nb.widgets.loop import KernelLoop
-    from multislice_nb.widgets.outcome import Desk
 
-    form = CreateForm(Session(), Desk(KernelLoop(), lambda: None), lambda _: None)
+    form = made_form()
     form.fields["name"].control.value = "mine"
     form.fields["capacity"].control.value = "spot"
     form.fields["until"].control.value = "6h"
@@ -132,6 +133,49 @@ def test_the_form_speaks_magic_and_gcloud() -> None:
     assert QueuedResourceRequest(**call.values) == QueuedResourceRequest.from_gcloud(
         QueuedResourceRequest(name="mine", **form.values()).to_gcloud()
     )
+
+
+def made_form() -> Any:
+    """The form, of a session that is not connected."""
+    from multislice_nb.widgets.create_form import CreateForm
+    from multislice_nb.widgets.loop import KernelLoop
+    from multislice_nb.widgets.outcome import Desk
+
+    return CreateForm(Session(), Desk(KernelLoop(), lambda: None), lambda _: None)
+
+
+def test_each_choice_narrows_the_next() -> None:
+    """A zone offers its types, a type its shapes and its runtime version, and reserved capacity asks which."""
+    form = made_form()
+    fields = form.fields
+    fields["zone"].control.value = "us-central2-b"
+    assert set(fields["type"].control.options) <= {f"v4-{2**power}" for power in range(14)}
+    fields["type"].control.value = "v4-256"
+    shapes = [value for _, value in fields["topology"].control.options]
+    assert shapes == ["", "4x4x8"] or shapes[0] == ""
+    assert "tpu-ubuntu2204-base" in fields["runtime"].control.options
+    fields["type"].control.value = "v6e-256"
+    assert "v6e is offered in" in fields["zone"]._fault.value
+    assert fields["topology"].control.disabled
+    assert fields["reservation"].view.layout.display == "none"
+    fields["capacity"].control.value = "reserved"
+    fields["reservation"].control.value = "mine"
+    assert fields["reservation"].view.layout.display is None
+    assert "--reservation mine" in form.magic()
+
+
+def test_another_shape_of_as_many_chips_can_be_asked_for() -> None:
+    """A topology that is not the default makes the request one by type and topology, in magic and gcloud alike."""
+    form = made_form()
+    form.fields["type"].control.value = "v4-1024"
+    choices = [value for _, value in form.fields["topology"].control.options]
+    assert len(choices) > 1
+    form.fields["topology"].control.value = choices[1]
+    assert form.values()["topology"] == choices[1]
+    assert "accelerator_type" not in form.values()
+    assert f"--topology {choices[1]}" in form.magic()
+    form.fields["type"].control.value = "v4-16"
+    assert form.values()["accelerator_type"] == "v4-16"
 
 
 def test_sliders_land_on_valid_products_only() -> None:
