@@ -67,12 +67,12 @@ def explore(
             label = f"{group} · {name}" if len(parts) > 1 else str(group)
             middle = rows.groupby(x)[y].median()
             axes.plot(middle.index, middle.to_numpy(), label=label, **style)
-    if table[x].max() > 4 * max(table[x].min(), 1e-12):
+    if table[x].max() >= 4 * max(table[x].min(), 1e-12):
         axes.set_xscale("log", base=2)
-        ticks = sorted(table[x].unique())
-        if len(ticks) <= 12:
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-            axes.minorticks_off()
+    ticks = sorted(table[x].unique())
+    if len(ticks) <= 12:
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
     axes.set_ylim(bottom=0)
     dress(axes, colours, x=_LABELS.get(x, x), y=_LABELS.get(y, y))
     head(chart, colours, title=" and ".join(frames))

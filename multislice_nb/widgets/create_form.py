@@ -85,7 +85,7 @@ class CreateForm:
                 "Startup script",
                 widgets.Textarea(
                     placeholder="runs on every worker at every boot",
-                    layout=widgets.Layout(width="400px", height="56px"),
+                    layout=widgets.Layout(width="440px", height="56px"),
                 ),
             ),
         }

@@ -63,7 +63,7 @@ class Explorer:
         self.refresh = button("Look again", "refresh", "Look for results files and read them again")
         self.keep = button("Keep chart", "download", "Put the chart below the panel, as output that is saved")
         self._chart = widgets.Image(
-            format="png", layout=widgets.Layout(display="none", width="620px", max_width="100%")
+            format="png", layout=widgets.Layout(display="none", width="100%", max_width="620px")
         )
         self._note = widgets.HTML()
         left = widgets.VBox([self.x, self.y, self.colour, self.only, self.theme])
@@ -72,8 +72,13 @@ class Explorer:
                 widgets.HBox([self.file, self.refresh], layout=row()),
                 widgets.HBox([self.other, self.keep], layout=row()),
                 widgets.HBox(
-                    [left, widgets.VBox([self._chart, self._note])],
-                    layout=widgets.Layout(flex_flow="row wrap"),
+                    [
+                        left,
+                        widgets.VBox(
+                            [self._chart, self._note], layout=widgets.Layout(flex="1 1 420px", min_width="0")
+                        ),
+                    ],
+                    layout=widgets.Layout(flex_flow="row wrap", grid_gap="6px 12px"),
                 ),
             ]
         )

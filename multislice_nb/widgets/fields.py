@@ -12,7 +12,7 @@ __all__ = ["Field", "button", "code_html", "row", "set_options"]
 
 def row() -> widgets.Layout:
     """A layout of its own for each row: hiding one must not hide another."""
-    return widgets.Layout(align_items="center", flex_flow="row wrap", margin="4px 0")
+    return widgets.Layout(align_items="center", flex_flow="row wrap", margin="4px 0", grid_gap="4px 6px")
 
 
 def button(text: str, icon: str, tip: str, style: str = "") -> widgets.Button:
@@ -51,7 +51,7 @@ class Field:
     def __init__(self, label: str, control: Any) -> None:
         control.description = label
         control.style.description_width = "150px"
-        control.layout.width = control.layout.width or "400px"
+        control.layout.width = control.layout.width or "440px"
         self.control = control
         self._fault = widgets.HTML(layout=widgets.Layout(margin="0 0 0 8px"))
         self.view = widgets.HBox([control, self._fault], layout=row())

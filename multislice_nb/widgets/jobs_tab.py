@@ -148,6 +148,7 @@ class JobsTab:
         )
         self.question.value = f'<div class="msnb" role="alert">{html.escape(told)}</div>'
         self._asked.layout.display = None
+        self.keep.focus()
 
     def _hide_question(self) -> None:
         self._asked.layout.display = "none"

@@ -22,7 +22,7 @@ _TOKENS = (
     4_096, 8_192, 16_384, 32_768, 65_536, 88_000, 131_072, 176_000, 262_144, 352_000, 524_288, 700_000,
     1_048_576, 2_097_152, 4_194_304,
 )  # fmt: skip
-_SIZES = {f"{count:g} B parameters": count * 1e9 for count in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)}
+_SIZES = {f"{count:g} B": count * 1e9 for count in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)}
 
 
 class Planner:
@@ -33,7 +33,7 @@ class Planner:
             "Accelerator type", widgets.Combobox(value="v4-128", options=offers.types(multislice=True))
         )
         self.slices = Field("Slices", widgets.BoundedIntText(value=2, min=1, max=256))
-        self.model = Field("Transformer of", widgets.SelectionSlider(options=list(_SIZES.items()), value=8e9))
+        self.model = Field("Parameters", widgets.SelectionSlider(options=list(_SIZES.items()), value=8e9))
         self.tokens = Field(
             "Tokens per slice",
             widgets.SelectionSlider(options=[(f"{count:,}", count) for count in _TOKENS], value=352_000),
@@ -43,6 +43,7 @@ class Planner:
         fields = (self.type, self.slices, self.model, self.tokens, self.ici, self.dcn)
         for field in fields[2:]:
             field.control.layout.width = "640px"
+            field.control.add_class("msnb-sliders")
         self._answer = widgets.HTML()
         self.view = widgets.VBox(
             [*(field.view for field in fields), self._answer], layout=widgets.Layout(**_ROOM)

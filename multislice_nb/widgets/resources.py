@@ -167,6 +167,7 @@ class Resources:
         self.question.value = f'<div class="msnb" role="alert">{html.escape(self._what_dies(status))}</div>'
         self.confirm.description = f"Delete {status.name}"
         self._asked.layout.display = None
+        self.keep.focus()
 
     def _what_dies(self, status: QueuedResourceStatus) -> str:
         slices = f"{status.node_count} slice{'s' if status.node_count > 1 else ''}"

@@ -124,6 +124,7 @@ CSS = """<style>
 .msnb-table tr.msnb-chosen td { background: var(--jp-layout-color2, rgba(128,128,128,.12)); }
 .msnb-state { display: inline-flex; align-items: center; gap: 6px; white-space: nowrap; }
 .msnb-state svg { flex: none; }
+.msnb p.msnb-line { display: flex; flex-wrap: wrap; align-items: center; gap: 2px 8px; }
 .msnb-good { color: var(--msnb-good); } .msnb-bad { color: var(--msnb-bad); } .msnb-warning { color: var(--msnb-warning); }
 .msnb-waiting { color: var(--msnb-waiting); } .msnb-busy { color: var(--msnb-busy); } .msnb-leaving { color: var(--msnb-leaving); }
 .msnb-code { font-family: var(--jp-code-font-family, monospace); font-size: var(--jp-code-font-size, 13px);
@@ -131,9 +132,9 @@ CSS = """<style>
   white-space: pre-wrap; overflow-wrap: anywhere; color: var(--jp-content-font-color1, inherit); }
 .msnb-log { max-height: 260px; overflow: auto; white-space: pre-wrap; }
 code.msnb-code { padding: 1px 5px; }
-.msnb-notes { border-top: 1px solid var(--jp-border-color2, rgba(128,128,128,.35)); padding-top: 6px; min-height: 22px; }
+.msnb-notes { padding: 6px 4px 0; min-height: 22px; }
 .msnb-notes div { margin: 2px 0; }
-.msnb-fault { color: var(--jp-error-color1, #d32f2f); font-size: var(--jp-ui-font-size0, 12px); }
+.msnb-fault { color: var(--jp-error-color1, #d32f2f); }
 .msnb-facts { font-weight: 600; }
 .msnb-grid { display: flex; flex-direction: column; gap: 3px; }
 .msnb-slice { display: flex; align-items: center; gap: 8px; }
@@ -153,12 +154,13 @@ code.msnb-code { padding: 1px 5px; }
   background: var(--jp-layout-color3, rgba(128,128,128,.3)); overflow: hidden; }
 .msnb-bar i { display: block; height: 100%; background: var(--jp-brand-color1, #1976d2); }
 .msnb-said { font-family: var(--jp-code-font-family, monospace); font-size: var(--jp-code-font-size, 13px); }
-.msnb-rows { display: grid; margin-right: 10px; white-space: nowrap; font-variant-numeric: tabular-nums; overflow: visible;
+.msnb-rows { display: grid; position: relative; top: -2px; margin-right: 10px; white-space: nowrap; font-variant-numeric: tabular-nums; overflow: visible;
   color: var(--jp-ui-font-color2, inherit); }
 .msnb-workers .jupyter-button { position: relative; width: auto; min-width: 0; height: 100%; margin: 0; padding: 0; border-radius: 2px;
   box-sizing: border-box; line-height: 1; display: flex; align-items: center; justify-content: center; gap: 6px; overflow: visible;
   font-variant-numeric: tabular-nums; color: var(--jp-ui-font-color1, inherit);
   background: linear-gradient(to top, var(--msnb-tint, rgba(33,150,243,.38)) var(--msnb-fill, 0%), transparent 0) var(--jp-layout-color2, rgba(128,128,128,.14)); }
+.msnb-sliders .widget-readout { min-width: 150px; text-align: left; }
 .msnb-workers .jupyter-button i { display: none; }
 .msnb-workers .jupyter-button::before { content: ""; flex: none; width: 10px; height: 10px; background: var(--msnb-tone);
   -webkit-mask: var(--msnb-mark) center / contain no-repeat; mask: var(--msnb-mark) center / contain no-repeat; }

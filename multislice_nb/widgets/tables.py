@@ -41,7 +41,7 @@ def head_html(snapshot: Snapshot | None) -> str:
     )
     return (
         f'<div class="msnb"><div class="msnb-head"><span>{where}</span>'
-        f'<span class="msnb-muted">{at}</span></div>{problem}</div>'
+        f'<span class="msnb-muted" title="When this was last looked at">{at}</span></div>{problem}</div>'
     )
 
 

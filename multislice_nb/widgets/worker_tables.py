@@ -111,8 +111,9 @@ def table(cluster: ClusterLook, usage: Mapping[int, WorkerUsage], chosen: int) -
     if not why:
         return ""
     on_tpu = any(use.devices for use in usage.values())
-    columns = ["State", "Worker", "Node", *(["HBM", "Duty cycle"] if on_tpu else []), "Memory", "CPU"]
-    columns += ["Last output", *(["Why"] if any(why.values()) else [])]
+    host = ["Memory", "CPU", "Last output"] if cluster.attached else ["Address"]
+    columns = ["State", "Worker", "Node", *(["HBM", "Duty cycle"] if on_tpu else []), *host]
+    columns += ["Why"] if any(why.values()) else []
     by_rank = {worker.rank: worker for worker in cluster.workers}
     rows = [
         (rank == chosen, _row(by_rank[rank], usage.get(rank), columns, reason))
@@ -128,6 +129,7 @@ def _row(worker: WorkerLook, use: WorkerUsage | None, columns: Sequence[str], wh
         "State": state_html(worker.state),
         "Worker": html.escape(worker.name),
         "Node": html.escape(worker.node_id),
+        "Address": html.escape(worker.address),
         "HBM": _bar(FILLS["HBM in use"](use), f"{use.hbm_used / 2**30:.1f} GiB") if use else "",
         "Duty cycle": _percent(use, "duty cycle") if use else "",
         "Memory": html.escape(size_text(use.memory)) if use else "",
@@ -178,7 +180,7 @@ def one_html(worker: WorkerLook, use: WorkerUsage | None, silent: str, log: str,
         else '<p class="msnb-muted">Its log is kept once somebody is attached.</p>'
     )
     return (
-        f'<div class="msnb"><p role="status">{state_html(worker.state)} <b>{html.escape(worker.name)}</b> '
+        f'<div class="msnb"><p class="msnb-line" role="status">{state_html(worker.state)} <b>{html.escape(worker.name)}</b> '
         f'<span class="msnb-muted">{html.escape(" · ".join(facts))}</span></p>{shown}</div>'
     )
 

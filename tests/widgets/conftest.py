@@ -78,7 +78,7 @@ def opened(
 
     def open_notebook(*cells: str, dark: bool = False, width: int = 1200, classic: bool = False) -> Notebook:
         lab.theme("JupyterLab Dark" if dark else "JupyterLab Light")
-        page = browser.new_page(viewport={"width": width, "height": 1000})
+        page = browser.new_page(viewport={"width": width, "height": 1100})
         name = f"{request.node.name}_{len(made)}"
         made.append(Notebook(page, lab.notebook(name, cells, classic=classic), pictures))
         return made[-1]

@@ -91,7 +91,7 @@ def look_at_workers(notebook: Any) -> None:
     page.locator(".msnb-table td", has_text=re.compile(r"\d+ %")).first.wait_for()
     page.get_by_role("button", name="3", exact=True).click()
     page.locator("p", has_text="rank 3 (slice 1, worker 1)").wait_for()
-    assert page.get_by_label("Log of rank").input_value() == "3"
+    assert page.get_by_role("spinbutton", name="Log of rank").input_value() == "3"
     notebook.shoot("panel-workers", panel=True)
 
 
@@ -156,10 +156,9 @@ def test_a_sweep_is_explored_and_kept(opened: Callable[..., Any], lab: Lab) -> N
     assert page.title() != "owned"
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1000, 1400])
+@pytest.mark.parametrize(("dark", "width"), [(False, 1000), (True, 1400)], ids=["light", "dark"])
 def test_every_tab_fits(opened: Callable[..., Any], dark: bool, width: int) -> None:
-    """In both themes and at two widths each tab is no wider than its place, and text stands out from its ground."""
+    """In a theme and a width each, every tab is no wider than its place, and text stands out from its ground."""
     notebook = opened(
         PANEL,
         "%multislice create seen --accelerator-type v4-16 --node-count 2 --wait",
@@ -227,7 +226,7 @@ def test_a_thousand_workers_stay_readable(opened: Callable[..., Any]) -> None:
     """256 slices with 1024 workers are one grid that fits; what happens to a slice is seen, and a click opens a worker."""
     notebook = opened(
         PANEL,
-        "%multislice create big --accelerator-type v4-32 --node-count 256 --wait",
+        "%multislice create big --accelerator-type v4-32 --node-count 256 --spot --wait",
         "from multislice_nb.emulator.control import connect\n"
         "with connect() as emulator: emulator.preempt('big-199')",
     )
