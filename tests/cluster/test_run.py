@@ -119,6 +119,28 @@ def test_engines_may_open_many_files(cluster: Cluster) -> None:
         assert soft == resource.RLIM_INFINITY or soft >= min(hard, 65536)
 
 
+def test_busy_workers_tell_what_they_use(cluster: Cluster) -> None:
+    """While a cell keeps the engines busy, all workers tell their memory and processor time, and their last line is at hand."""
+    everybody = frozenset(range(len(cluster.workers)))
+    handle = cluster.submit("import time\nprint('step 7', flush=True)\nwhile True: time.sleep(0.05)")
+    try:
+        limit = time.monotonic() + 30
+        while not all(cluster.journal.last.get(rank, (0, ""))[1] == "step 7" for rank in everybody):
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        assert cluster.running == (everybody, everybody)
+        report = cluster.environment.usage()
+        assert set(report.workers) == everybody
+        assert all(use.memory > 50e6 and not use.devices for use in report.workers.values())
+        later = cluster.environment.usage()
+        assert all(use.cpu_percent is not None for use in later.workers.values())
+        assert list(later.frame["rank"]) == sorted(everybody)
+    finally:
+        cluster.interrupt()
+        handle.result(30, check=False)
+    assert cluster.running == (frozenset(), frozenset())
+
+
 def test_streams_displays_and_values_are_apart(cluster: Cluster) -> None:
     """Standard output, standard error, rich display and the value each have their place."""
     result = cluster.run("""
@@ -396,25 +418,3 @@ def test_shutdown_leaves_no_process(cluster: Cluster, emulator_home: Path) -> No
         if f"multislice_nb.cluster.engine {emulator_home}" in command and f"/{cluster.name} " in command:
             marked.append(process)
     assert not marked
-
-
-def test_busy_workers_tell_what_they_use(cluster: Cluster) -> None:
-    """While a cell keeps the engines busy, all workers tell their memory and processor time, and their last line is at hand."""
-    everybody = frozenset(range(len(cluster.workers)))
-    handle = cluster.submit("import time\nprint('step 7', flush=True)\nwhile True: time.sleep(0.05)")
-    try:
-        limit = time.monotonic() + 30
-        while not all(cluster.journal.last.get(rank, (0, ""))[1] == "step 7" for rank in everybody):
-            assert time.monotonic() < limit
-            time.sleep(0.05)
-        assert cluster.running == (everybody, everybody)
-        report = cluster.environment.usage()
-        assert set(report.workers) == everybody
-        assert all(use.memory > 50e6 and not use.devices for use in report.workers.values())
-        later = cluster.environment.usage()
-        assert all(use.cpu_percent is not None for use in later.workers.values())
-        assert list(later.frame["rank"]) == sorted(everybody)
-    finally:
-        cluster.interrupt()
-        handle.result(30, check=False)
-    assert cluster.running == (frozenset(), frozenset())
