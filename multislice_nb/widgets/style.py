@@ -164,6 +164,7 @@ code.msnb-code { padding: 1px 5px; }
 .msnb-workers .jupyter-button i { display: none; }
 .msnb-workers .jupyter-button::before { content: ""; flex: none; width: 10px; height: 10px; background: var(--msnb-tone);
   -webkit-mask: var(--msnb-mark) center / contain no-repeat; mask: var(--msnb-mark) center / contain no-repeat; }
+.msnb-workers .jupyter-button:hover:not(.mod-active) { box-shadow: inset 0 0 0 1px var(--jp-border-color1, rgba(128,128,128,.6)); }
 .msnb-workers .jupyter-button.mod-active { outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 0; box-shadow: none; }
 .msnb-workers .jupyter-button:focus-visible { outline: 2px solid var(--jp-ui-font-color1, currentColor); outline-offset: 1px; }
 </style>"""

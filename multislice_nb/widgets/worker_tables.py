@@ -113,8 +113,8 @@ def table(cluster: ClusterLook, usage: Mapping[int, WorkerUsage], chosen: int) -
     on_tpu = any(use.devices for use in usage.values())
     host = ["Memory", "CPU", "Last output"] if cluster.attached else ["Address"]
     columns = ["State", "Worker", "Node", *(["HBM", "Duty cycle"] if on_tpu else []), *host]
-    columns += ["Why"] if any(why.values()) else []
     by_rank = {worker.rank: worker for worker in cluster.workers}
+    columns += ["Why"] if any(why[rank] != by_rank[rank].state for rank in why if why[rank]) else []
     rows = [
         (rank == chosen, _row(by_rank[rank], usage.get(rank), columns, reason))
         for rank, reason in sorted(why.items())
