@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from multislice_nb.testing import emulator
-
 # pytest puts this folder on the path; for mypy it is one of the packages of tests.
 from labdriver import CHROMIUM, FLAGS, Notebook, jupyterlab  # type: ignore[import-not-found]
+
+from multislice_nb.testing import emulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
