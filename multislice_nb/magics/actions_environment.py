@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.cluster.environment import Environment
     from multislice_nb.cluster.environment_report import CleanResult, EnvironmentReport, Installed
+    from multislice_nb.cluster.usage import UsageReport
 
 __all__ = ["EnvironmentActions"]
 
@@ -25,6 +26,11 @@ class EnvironmentActions(ShellActions):
         """`environment`."""
         with self._environment(cluster) as found:
             return found.report()
+
+    def environment_usage(self, *, cluster: str | None = None) -> UsageReport:
+        """`environment usage`."""
+        with self._environment(cluster) as found:
+            return found.usage()
 
     def environment_clean(
         self, *, force: bool = False, cluster: str | None = None, **options: float

@@ -16,6 +16,13 @@ ENVIRONMENT: tuple[Subcommand, ...] = (
         python="cluster.environment.report()",
     ),
     Subcommand(
+        name="environment usage",
+        summary="Show HBM in use and duty cycle by libtpu's own metrics, memory and processor time, on all workers.",
+        arguments=(REACHED,),
+        examples=("",),
+        python="cluster.environment.usage().frame",
+    ),
+    Subcommand(
         name="environment clean",
         summary="End our own left-over processes that hold a TPU, and remove stale lock files, on all workers.",
         arguments=(
