@@ -141,6 +141,7 @@ def test_variables_are_set_on_the_workers(attached: str, run: Run, shell: Intera
     assert "blue" not in repr(run("%multislice environment variables"))
     assert "[all 4]\nCOLOUR=blue" in repr(run("%multislice environment variables --values"))
     assert "jax" in str(run("%multislice environment"))
+    assert "memory" in str(run("%multislice environment usage"))
     run("%multislice environment clean")
 
 

@@ -178,6 +178,11 @@ class Notebook:
         self.page.reload()
         self._ready()
 
+    def clear(self) -> None:
+        """Clear the outputs of all cells, by the menu."""
+        self.page.get_by_role("menuitem", name="Edit").click()
+        self.page.get_by_role("menuitem", name="Clear Outputs of All Cells").click()
+
     def restart(self) -> None:
         """Restart the kernel with its button."""
         self.page.get_by_role("button", name="Restart the kernel", exact=True).click()

@@ -204,15 +204,13 @@ def test_one_poller_for_all_panels_and_none_without(opened: Callable[..., Any]) 
         "import time\nseen = poller.looks\ntime.sleep(1.2)\nprint(poller.running, poller.looks - seen)",
         "print(poller.running, len(poller._subscribers))",
     )
-    page = notebook.page
     for number in (0, 1):
         notebook.run(number)
         notebook.output(number).get_by_text("No queued resources.").wait_for()
     notebook.run(2)
     assert "True 2" in notebook.output(2).inner_text()
     notebook.shoot("two_panels")
-    page.get_by_role("menuitem", name="Edit").click()
-    page.get_by_role("menuitem", name="Clear Outputs of All Cells").click()
+    notebook.clear()
     notebook.run(3)
     notebook.run(3)
     assert "False 0" in notebook.output(3).inner_text()
@@ -280,9 +278,12 @@ def test_markup_from_elsewhere_is_text(opened: Callable[..., Any]) -> None:
 
 
 def test_it_comes_back(opened: Callable[..., Any]) -> None:
-    """After the page is loaded again the panel is there and lives; after a restart of the kernel its cell brings it back."""
+    """A page that is loaded again shows the panel, and one poller works for it; after a restart its cell brings it back."""
     notebook = opened(
-        PANEL, "%multislice create kept --accelerator-type v4-8 --wait", "%multislice delete kept"
+        PANEL,
+        "%multislice create kept --accelerator-type v4-8 --wait",
+        "%multislice delete kept",
+        POLLER + "print(poller.running, len(poller._subscribers))",
     )
     page = notebook.page
     notebook.run(0)
@@ -292,6 +293,11 @@ def test_it_comes_back(opened: Callable[..., Any]) -> None:
     notebook.reload()
     notebook.output(0).locator(".msnb-chosen", has_text="kept").wait_for()
     notebook.shoot("after_reload")
+    notebook.run(3)
+    assert "True 1" in notebook.output(3).inner_text()
+    notebook.clear()
+    notebook.run(3)
+    assert "False 0" in notebook.output(3).inner_text()
     notebook.restart()
     notebook.run(0)
     notebook.output(0).locator(".msnb-chosen", has_text="kept").wait_for()
