@@ -28,6 +28,20 @@ _KEPT_WIDTH = 720
 """Pixels of a chart that is kept; it is drawn twice as fine."""
 
 
+class _Page(widgets.VBox):  # type: ignore[misc]  # ipywidgets ships no types
+    """A box that knows how many views there are of it, also on a page that is loaded again.
+
+    Such a page asks for the whole state and then counts its own views; those of the page before it are gone.
+    """
+
+    def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
+        """What a front end is told."""
+        state = super().get_state(key, drop_defaults)
+        if key is None and state.get("_view_count") is not None:
+            state["_view_count"] = 0
+        return state
+
+
 class Board:
     """Everything that is on the page.
 
@@ -66,7 +80,7 @@ class Board:
         )
         self.tabs.observe(self._opened, "selected_index")
         self.later: dict[str, Any] = {}
-        self.view = widgets.VBox(
+        self.view = _Page(
             [
                 widgets.HTML(CSS, layout=widgets.Layout(display="none")),
                 self.head,

@@ -92,9 +92,12 @@ def opened(
 
 
 def delete_all() -> None:
-    """Delete the queued resources of the emulator in use."""
+    """Delete the queued resources of the emulator in use, and let no fault be left."""
     import multislice_nb as ms
+    from multislice_nb.emulator import control
 
+    with control.connect() as hand:
+        hand.clear_faults()
     with ms.connect(emulator=True) as cloud:
         for name in cloud.list().names:
             cloud.get(name).delete(force=True)

@@ -226,7 +226,7 @@ def test_a_thousand_workers_stay_readable(opened: Callable[..., Any]) -> None:
         PANEL,
         "%multislice create big --accelerator-type v4-32 --node-count 256 --spot --wait",
         "from multislice_nb.emulator.control import connect\n"
-        "with connect() as emulator: emulator.preempt('big-199')",
+        "with connect() as emulator:\n    emulator.stock_out('v4')  # so that it is not repaired\n    emulator.preempt('big-199')",
     )
     page = notebook.page
     notebook.run(0)
@@ -236,15 +236,15 @@ def test_a_thousand_workers_stay_readable(opened: Callable[..., Any]) -> None:
     buttons.nth(1023).wait_for(state="attached")
     assert buttons.count() == 1024
     page.locator(".msnb-rows", has_text="slices 248–255 · 992–1023").wait_for(state="attached")
+    buttons.nth(777).click()
+    page.locator("p", has_text="rank 777 (slice 194, worker 1)").wait_for()
     notebook.run(2)
     page.locator(".msnb-path", has_text="PREEMPTED4").wait_for()
+    notebook.shoot("panel-workers-1024", panel=True)
     page.locator(".msnb-table td", has_text="rank 799 (slice 199, worker 3)").wait_for()
     colours = buttons.evaluate_all("all => all.map(one => getComputedStyle(one, '::before').backgroundColor)")
     assert [rank for rank, colour in enumerate(colours) if colour != colours[0]] == [796, 797, 798, 799]
-    buttons.nth(777).click()
-    page.locator("p", has_text="rank 777 (slice 194, worker 1)").wait_for()
     assert page.locator(".msnb-board").evaluate("board => board.scrollWidth <= board.clientWidth")
-    notebook.shoot("panel-workers-1024", panel=True)
 
 
 def test_markup_from_elsewhere_is_text(opened: Callable[..., Any]) -> None:
