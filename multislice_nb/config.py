@@ -6,7 +6,6 @@ files are read; gcloud itself need not be installed). With no project anywhere t
 
 from __future__ import annotations
 
-import configparser
 import html
 import os
 import sys
@@ -208,6 +207,8 @@ def _emulator(argument: bool | None, project: Setting, environ: Mapping[str, str
 
 def gcloud_properties(environ: Mapping[str, str] = os.environ) -> dict[str, Setting]:
     """Project and zone from the active gcloud configuration's file, where there is one."""
+    import configparser  # not before somebody connects
+
     folder = _gcloud_folder(environ)
     active = (
         environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME") or _read(folder / "active_config").strip() or "default"

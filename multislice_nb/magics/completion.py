@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.completer import SimpleCompletion, context_matcher
+from IPython.core.completer import SimpleCompletion
 
 from multislice_nb.magics.grammar import CELL, GROUPS, SUBCOMMANDS, subcommand
 from multislice_nb.magics.values import SOURCES, Asked
@@ -32,7 +32,7 @@ _FIRST = tuple(dict.fromkeys(command.name.split()[0] for command in SUBCOMMANDS)
 
 
 class Completion:
-    """What to offer for a line. `matcher` is registered with IPython.
+    """What to offer for a line.
 
     Args:
         session: What the magics have at hand.
@@ -42,22 +42,19 @@ class Completion:
     def __init__(self, session: Session, variables: Mapping[str, Any]) -> None:
         self._session = session
         self._variables = variables
-        offer = self.offer
 
-        @context_matcher()  # type: ignore[untyped-decorator]
-        def multislice_matcher(context: CompletionContext) -> dict[str, Any]:
-            found = offer(_logical_line(context.full_text, context.cursor_line, context.cursor_position))
-            if found is None:
-                return {"completions": [], "suppress": False}
-            fragment, words = found
-            return {
-                "completions": [SimpleCompletion(text=word, type="magic") for word in words],
-                "matched_fragment": fragment,
-                "suppress": True,
-                "ordered": True,
-            }
-
-        self.matcher = multislice_matcher
+    def matches(self, context: CompletionContext) -> dict[str, Any] | None:
+        """What IPython takes from a matcher; None where `offer` says nothing."""
+        found = self.offer(_logical_line(context.full_text, context.cursor_line, context.cursor_position))
+        if found is None:
+            return None
+        fragment, words = found
+        return {
+            "completions": [SimpleCompletion(text=word, type="magic") for word in words],
+            "matched_fragment": fragment,
+            "suppress": True,
+            "ordered": True,
+        }
 
     def offer(self, line: str) -> tuple[str, list[str]] | None:
         """What fits at the end of a line.

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from IPython.core.completer import context_matcher
 
 from multislice_nb.config import Multislice
 from multislice_nb.magics.autocell import EmptyCell
-from multislice_nb.magics.completion import Completion
 from multislice_nb.magics.magics import MultisliceMagics
 
 if TYPE_CHECKING:
+    from IPython.core.completer import CompletionContext
     from IPython.core.interactiveshell import InteractiveShell
+
+    from multislice_nb.magics.completion import Completion
 
 __all__ = ["load", "loaded", "unload"]
 
@@ -54,9 +59,23 @@ class _Loaded:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.magics = MultisliceMagics(shell)
-        self.completion = Completion(self.magics.actions.session, shell.user_ns)
         self.settings = Multislice.instance()
         self.empty_cell = EmptyCell()
+        self._variables = shell.user_ns
+
+        @context_matcher()  # type: ignore[untyped-decorator]
+        def multislice_matcher(context: CompletionContext) -> dict[str, Any]:
+            found = self.completion.matches(context) if "%multislice" in context.full_text else None
+            return found or {"completions": [], "suppress": False}
+
+        self.matcher = multislice_matcher
+
+    @cached_property
+    def completion(self) -> Completion:
+        """Comes with the first Tab after `%multislice`."""
+        from multislice_nb.magics.completion import Completion
+
+        return Completion(self.magics.actions.session, self._variables)
 
 
 _shells: dict[int, _Loaded] = {}
@@ -77,7 +96,7 @@ def load(shell: InteractiveShell) -> None:
     made.settings.update_config(shell.config)
     configurables: list[Any] = shell.configurables
     configurables += [one for one in (made.magics, made.settings) if one not in configurables]
-    shell.Completer.custom_matchers.append(made.completion.matcher)
+    shell.Completer.custom_matchers.append(made.matcher)
     shell.input_transformers_cleanup.append(made.empty_cell)
     plain = _plain_text(shell)
     for module, name in _AS_TEXT:
@@ -97,8 +116,8 @@ def unload(shell: InteractiveShell) -> None:
     shell.magics_manager.registry.pop(MultisliceMagics.__name__, None)
     configurables: list[Any] = shell.configurables
     configurables[:] = [one for one in configurables if one not in (found.magics, found.settings)]
-    if found.completion.matcher in shell.Completer.custom_matchers:
-        shell.Completer.custom_matchers.remove(found.completion.matcher)
+    if found.matcher in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.remove(found.matcher)
     plain = _plain_text(shell)
     for module, name in _AS_TEXT:
         plain.pop(f"{module}.{name}", None)

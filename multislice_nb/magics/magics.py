@@ -1,7 +1,12 @@
-"""`%multislice` and `%%multislice`: parse, call, display."""
+"""`%multislice` and `%%multislice`: parse, call, display.
+
+The grammar and what it calls come with the first line that is run or asked about: loading the extension must not
+be felt at the start of a kernel.
+"""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
@@ -9,24 +14,26 @@ from traitlets import Enum, Float
 
 from multislice_nb._watched import is_watched
 from multislice_nb.errors import MagicError
-from multislice_nb.magics import parser
-from multislice_nb.magics.actions import Actions
 from multislice_nb.magics.autocell import Autocell
-from multislice_nb.magics.cells import plain_warnings, run_cell, show_failure, variable_name
-from multislice_nb.magics.grammar import CELL
-from multislice_nb.magics.live import Line
-from multislice_nb.magics.mistakes import nothing_to_run
-from multislice_nb.magics.reference import command_help, overview
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from multislice_nb.cluster import CellHandle, Cluster
+    from multislice_nb.magics.actions import Actions
+    from multislice_nb.magics.parser import Call
 
 __all__ = ["MultisliceMagics"]
 
 _CALLER = 2
 """Frames from the magic to whose variables its line means: IPython's `run_line_magic` is between them."""
+
+
+def _overview() -> str:
+    """What `%multislice?` shows."""
+    from multislice_nb.magics.reference import overview
+
+    return str(overview())
 
 
 @magics_class
@@ -49,7 +56,14 @@ class MultisliceMagics(Magics):
         super().__init__(shell)
         self._shell = shell
         self.autocell = Autocell(shell)
-        self.actions = Actions(lambda: Line(watched=self.watched), shell.user_ns, self.autocell)
+
+    @cached_property
+    def actions(self) -> Actions:
+        """What the subcommands call."""
+        from multislice_nb.magics.actions import Actions
+        from multislice_nb.magics.live import Line
+
+        return Actions(lambda: Line(watched=self.watched), self._shell.user_ns, self.autocell)
 
     @property
     def watched(self) -> bool:
@@ -60,7 +74,10 @@ class MultisliceMagics(Magics):
     @no_var_expand
     @line_cell_magic
     def multislice(self, line: str, cell: str | None = None) -> Any:
-        """The overview stands here, for `%multislice?`."""
+        """Ask for Cloud TPU slices, watch them, and run cells on all their workers; `%multislice?` shows all of it."""
+        from multislice_nb.magics import parser
+        from multislice_nb.magics.reference import command_help, overview
+
         if not parser.is_pasted(line):
             line = self._shell.var_expand(line, _CALLER)
         if cell is not None:
@@ -70,10 +87,18 @@ class MultisliceMagics(Magics):
             return overview(call.group)
         return command_help(call.command) if call.help else self._act(call)
 
-    def _act(self, call: parser.Call) -> Any:
+    # IPython asks an object for its own text first, and only when somebody asks.
+    multislice.getdoc = _overview  # type: ignore[union-attr]
+
+    def _act(self, call: Call) -> Any:
         return getattr(self.actions, call.command.method)(**call.values) if call.command else None
 
     def _cell(self, line: str, cell: str) -> Any:
+        from multislice_nb.magics import parser
+        from multislice_nb.magics.grammar import CELL
+        from multislice_nb.magics.mistakes import nothing_to_run
+        from multislice_nb.magics.reference import command_help
+
         call = parser.parse_cell(line, cell)
         if call.help and call.command is not None:
             return command_help(call.command)
@@ -85,6 +110,8 @@ class MultisliceMagics(Magics):
 
     def _run(self, options: dict[str, Any], cell: str) -> CellHandle | None:
         """A cell on the workers."""
+        from multislice_nb.magics.cells import run_cell, show_failure, variable_name
+
         noblock, local = options.pop("noblock", False), options.pop("local", False)
         no_raise = options.pop("no_raise", False)
         options.pop("block", None)
@@ -117,6 +144,8 @@ class MultisliceMagics(Magics):
     def _submit(
         self, cluster: Cluster, cell: str, options: dict[str, Any], output: str | None
     ) -> CellHandle | None:
+        from multislice_nb.magics.cells import plain_warnings
+
         options.pop("group_outputs", None)  # nothing is shown yet; a handle's result says who printed what
         with plain_warnings():
             handle = cluster.submit(cell, **options)
@@ -138,5 +167,3 @@ class MultisliceMagics(Magics):
                 f"The cell failed here: {type(error).__name__}: {error}",
                 fix="Mend it; nothing was run on the workers.",
             )
-
-    multislice.__doc__ = str(overview())
