@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipywidgets as widgets
 
-from multislice_nb import sharding, tpu
+from multislice_nb import tpu
 from multislice_nb.errors import MultisliceError
+from multislice_nb.sharding import (
+    Model,
+    Parallelism,
+    advise,
+    arithmetic_intensity,
+    enumerate_strategies,
+    memory_bytes,
+    operational_intensity,
+    predict,
+    recommend,
+)
 from multislice_nb.widgets import offers
 from multislice_nb.widgets.fields import Field, code_html
 from multislice_nb.widgets.gauge import gauge_html
-
-if TYPE_CHECKING:
-    from multislice_nb.sharding import Parallelism
 
 __all__ = ["Planner"]
 
@@ -63,7 +71,7 @@ class Planner:
     def _shape_changed(self, _: Any = None) -> None:
         try:
             kind = tpu.AcceleratorType.parse(self.type.value)
-            found = sharding.enumerate_strategies(kind, self.slices.value)
+            found = enumerate_strategies(kind, self.slices.value)
         except MultisliceError as error:
             self._strategies = {}
             self.type.fault(str(error).replace("\n", " "))
@@ -88,27 +96,25 @@ class Planner:
     def _answered(self, parallelism: Parallelism) -> str:
         name, slices, tokens = self.type.value, self.slices.value, self.tokens.value
         kind = tpu.AcceleratorType.parse(name)
-        model = sharding.Model.transformer(self.model.value)
-        prediction = sharding.predict(
+        model = Model.transformer(self.model.value)
+        prediction = predict(
             model, kind, batch_per_chip=tokens / kind.device_count, slices=slices, strategy=parallelism
         )
-        needed = sharding.memory_bytes(model, parallelism, tokens / kind.device_count)
+        needed = memory_bytes(model, parallelism, tokens / kind.device_count)
         usable = kind.generation.hbm_usable_bytes_per_chip / kind.generation.devices_per_chip
-        ranked = sharding.recommend(kind, slices, model=model, tokens_per_slice=tokens)
+        ranked = recommend(kind, slices, model=model, tokens_per_slice=tokens)
         parts = [
             f'<p class="msnb-facts">{html.escape(parallelism.name)} · {html.escape(str(prediction))}</p>'
         ]
         if slices > 1:
-            reached = sharding.operational_intensity(tokens, slices)
-            parts.append(
-                gauge_html(reached, sharding.arithmetic_intensity(kind.generation), kind.generation.name)
-            )
+            reached = operational_intensity(tokens, slices)
+            parts.append(gauge_html(reached, arithmetic_intensity(kind.generation), kind.generation.name))
         fits = needed <= usable
         parts.append(
             f'<p class="{"" if fits else "msnb-fault"}">HBM {needed / 2**30:.1f} of {usable / 2**30:.2f} GiB a chip'
             f"{'' if fits else ': it does not fit'}</p>"
         )
-        parts += [f"<p>{html.escape(str(advice))}</p>" for advice in sharding.advise(parallelism)]
+        parts += [f"<p>{html.escape(str(advice))}</p>" for advice in advise(parallelism)]
         parts.append(f'<p style="margin-top:6px"><b>Advice</b> {html.escape(str(ranked.best))}</p>')
         line = (
             f"ms.recommend({name!r}, {slices}, parameters={self.model.value:.3g}, tokens_per_slice={tokens})"

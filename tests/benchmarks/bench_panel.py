@@ -107,9 +107,10 @@ class Kernel:
         while self.client.iopub_channel.msg_ready():
             message = self.client.get_iopub_msg(timeout=1)
             content = message["content"]
-            if message["msg_type"] == "comm_open":
+            if message["msg_type"] in {"comm_open", "comm_msg"}:
                 state = content["data"].get("state", {})
-                self.models.setdefault(state.get("_model_name", ""), content["comm_id"])
+                if "_model_name" in state:
+                    self.models[state["_model_name"]] = content["comm_id"]
                 if "msnb-board" in state.get("_dom_classes", ()):
                     self.models["board"] = content["comm_id"]
             elif message["msg_type"] == "stream":
