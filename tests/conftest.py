@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -43,3 +43,15 @@ def emulator_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         left = EmulatorControl(daemon.ensure_running()).status()["queuedResources"]
         daemon.stop()
     assert not left, f"tests left queued resources behind: {left}"
+
+
+@pytest.fixture
+def fault(emulator_home: Path) -> Iterator[Callable[..., None]]:
+    """Make a failure happen in the emulator; all are taken back at the end."""
+    from multislice_nb.emulator import daemon
+
+    def inject(kind: str, **parameters: Any) -> None:
+        daemon.call(daemon.ensure_running(), "POST", "/emulator/v1/faults", {"kind": kind, **parameters})
+
+    yield inject
+    daemon.call(daemon.ensure_running(), "DELETE", "/emulator/v1/faults")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -31,3 +32,11 @@ def test_no_tpu_library_is_pulled_in() -> None:
     needed = " ".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
     assert "tpu]" not in needed
     assert "libtpu" not in needed + (BINDER / "requirements.txt").read_text()
+
+
+def test_the_badge_opens_a_notebook_that_exists() -> None:
+    """The README's badge leads to a file of this repository."""
+    (target,) = re.findall(
+        r"https://mybinder\.org/v2/gh/\S+?urlpath=lab/tree/([^)]+)", (ROOT / "README.md").read_text()
+    )
+    assert (ROOT / target).exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,18 +24,6 @@ def cloud(emulator_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clou
         handle.delete()
     for entry in connection.ledger.entries():
         connection.ledger.end(entry.project, entry.zone, entry.name)
-
-
-@pytest.fixture
-def fault(emulator_home: Path) -> Iterator[Callable[..., None]]:
-    """Make a failure happen in the emulator; all are taken back at the end."""
-    from multislice_nb.emulator import daemon
-
-    def inject(kind: str, **parameters: Any) -> None:
-        daemon.call(daemon.ensure_running(), "POST", "/emulator/v1/faults", {"kind": kind, **parameters})
-
-    yield inject
-    daemon.call(daemon.ensure_running(), "DELETE", "/emulator/v1/faults")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +21,6 @@ def cloud(emulator_home: Path) -> Cloud:
     import multislice_nb as ms
 
     return ms.connect(emulator=True)
-
-
-@pytest.fixture
-def fault(emulator_home: Path) -> Iterator[Callable[..., None]]:
-    """Injects a fault of the emulator; all are taken back at the end."""
-    from multislice_nb.emulator import daemon
-
-    address = daemon.ensure_running(owner_pid=os.getpid())
-
-    def inject(kind: str, **parameters: Any) -> None:
-        daemon.call(address, "POST", "/emulator/v1/faults", {"kind": kind, **parameters})
-
-    yield inject
-    daemon.call(address, "DELETE", "/emulator/v1/faults")
 
 
 @pytest.fixture

@@ -46,18 +46,6 @@ def connected(emulator_home: Path, run: Run) -> Iterator[Run]:
         run(f"%multislice delete {' '.join(left)}")
 
 
-@pytest.fixture
-def fault(emulator_home: Path) -> Iterator[Callable[..., None]]:
-    """Make a failure happen in the emulator; all are taken back at the end."""
-    from multislice_nb.emulator import daemon
-
-    def inject(kind: str, **parameters: Any) -> None:
-        daemon.call(daemon.ensure_running(), "POST", "/emulator/v1/faults", {"kind": kind, **parameters})
-
-    yield inject
-    daemon.call(daemon.ensure_running(), "DELETE", "/emulator/v1/faults")
-
-
 @pytest.mark.parametrize(
     "cell",
     [

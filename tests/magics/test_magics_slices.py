@@ -119,3 +119,26 @@ def test_watching_ends_when_it_is_gone(one: str, run: Run, capsys: pytest.Captur
     assert repr(run("%multislice watch passing")) == "passing is gone."
     thread.join()
     assert "passing ACTIVE" in capsys.readouterr().out
+
+
+def test_several_clusters_are_used_by_name(
+    attached: str, one: str, run: Run, shell: InteractiveShell
+) -> None:
+    """Cells run on the cluster attached or chosen last, or on the one they name; status and Tab know all of them."""
+    run(f"%multislice attach {one}")
+    try:
+        assert run("%multislice status").clusters[0].name == one
+        run("%%multislice -o here\n1")
+        run(f"%%multislice --cluster {attached} -o there\n1")
+        run(f"%multislice use {attached}")
+        run("%%multislice -o chosen\n1")
+        found = [len(shell.user_ns[name].values) for name in ("here", "there", "chosen")]
+        assert found == [1, 4, 4]
+        status = run("%multislice status")
+        assert [cluster.name for cluster in status.clusters[:2]] == [attached, one]
+        assert f"→ {attached}: " in repr(status)
+        assert {attached, one} <= set(shell.complete("%multislice use ")[1])
+        with pytest.raises(errors.ClusterError, match=f"Attached: {attached}, {one}"):
+            run("%multislice use nobody")
+    finally:
+        run(f"%multislice detach {one} --shutdown")
