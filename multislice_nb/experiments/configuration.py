@@ -40,7 +40,7 @@ class Configuration:
 
     def __post_init__(self) -> None:
         faults = [
-            (f"{name} is {value}.", f"It must be an integer of at least {least}.")
+            (f"{name} cannot be {value}.", f"It must be an integer of at least {least}.")
             for name, value, least in (
                 ("batch_per_device", self.batch_per_device, 1),
                 ("steps", self.steps, 1),

@@ -62,7 +62,7 @@ class SweepRequest:
 
     def __post_init__(self) -> None:
         faults = [
-            (f"{name} is {value}.", "It must be more than 0.")
+            (f"{name} cannot be {value}.", "It must be more than 0.")
             for name, value in (
                 ("target_spread", self.target_spread),
                 ("max_steps", self.max_steps),

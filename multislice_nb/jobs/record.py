@@ -57,7 +57,7 @@ class Limits:
     def faults(self) -> list[tuple[str, str]]:
         """What is wrong with them, and how to mend it."""
         found = [
-            (f"{name} is {getattr(self, name)}.", "Give it a number of seconds above nought.")
+            (f"{name} cannot be {getattr(self, name)}.", "Give it a number of seconds above nought.")
             for name in (
                 "time_limit",
                 "repair_timeout",

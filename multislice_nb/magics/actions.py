@@ -92,7 +92,8 @@ class Actions(
     def status(self) -> Status:
         """`status`."""
         cloud = self.session.cloud
-        return Status(cloud, self.session.list() if cloud else None, self.session.clusters())
+        listed = self.session.list() if cloud else None
+        return Status(cloud, listed, self.session.clusters(), self.session.elsewhere())
 
     def reset(self, name: str, zone: str | None = None) -> QueuedResource:
         """`reset`."""

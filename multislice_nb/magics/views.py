@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from multislice_nb._texts import grouped, lasted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from multislice_nb.cloud import Cloud, NodeStatus, QueuedResource, QueuedResources, StateChange
     from multislice_nb.cloud.cost import Usage
@@ -78,11 +78,13 @@ class Status:
         cloud: The connection, if there is one.
         queued_resources: Those of its zone.
         clusters: The attached ones, the current one first.
+        elsewhere: Zones of this user's queued resources outside that zone, by name.
     """
 
     cloud: Cloud | None
     queued_resources: QueuedResources | None
     clusters: tuple[Cluster, ...]
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         if self.cloud is None:
@@ -93,7 +95,12 @@ class Status:
             f"{'→' if n == 0 else ' '} {cluster.name}: {cluster}" for n, cluster in enumerate(self.clusters)
         ]
         return "\n".join(
-            [_first_line(self.cloud), str(self.queued_resources), *(attached or ["No cluster is attached."])]
+            [
+                _first_line(self.cloud),
+                str(self.queued_resources),
+                *filter(None, [self._others()]),
+                *(attached or ["No cluster is attached."]),
+            ]
         )
 
     def _repr_html_(self) -> str:
@@ -105,7 +112,13 @@ class Status:
             for n, cluster in enumerate(self.clusters)
         )
         clusters = f"<ul>{attached}</ul>" if attached else "<p>No cluster is attached.</p>"
-        return f"<p>{html.escape(_first_line(self.cloud))}</p>{self.queued_resources._repr_html_()}{clusters}"
+        others = f"<p>{html.escape(self._others())}</p>" if self.elsewhere else ""
+        listed = f"{self.queued_resources._repr_html_()}{others}"
+        return f"<p>{html.escape(_first_line(self.cloud))}</p>{listed}{clusters}"
+
+    def _others(self) -> str:
+        told = ", ".join(f"{name} in {zone}" for name, zone in self.elsewhere.items())
+        return f"In other zones: {told}." if told else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,13 +115,13 @@ class Session:
 
         return clusters()
 
-    def elsewhere(self) -> tuple[str, ...]:
-        """Queued resources that this user asked for in other zones, and that are found by name alone."""
+    def elsewhere(self) -> dict[str, str]:
+        """Zones of what this user asked for outside the connection's, by the names that find it all the same."""
         cloud = self.cloud
         if cloud is None:
-            return ()
+            return {}
         ours = (entry for entry in cloud.ledger.entries() if entry.project == cloud.project)
-        return tuple(entry.name for entry in ours if entry.zone != cloud.zone)
+        return {entry.name: entry.zone for entry in ours if entry.zone != cloud.zone}
 
     def refresh_names(self) -> None:
         """Ask for the names again in the background, for the next time; nothing waits for it."""

@@ -39,6 +39,8 @@ def test_what_another_zone_granted_is_found_by_its_name(
     made = run(f"%multislice create far --accelerator-type v5litepod-4 --zones {FAR}")
     assert made.zone == FAR
     assert run("%multislice wait far").status.is_active
+    for form in (repr(run("%multislice status")), run("%multislice status")._repr_html_()):
+        assert f"In other zones: far in {FAR}." in form
     run("%multislice sh --cluster far -o said hostname")
     assert len(shell.user_ns["said"].stdout) == 1
     assert "far" in shell.complete("%multislice delete f")[1]
