@@ -24,6 +24,7 @@ _GIB = 2**30
 _PARTS = ("compute", "HBM", "ICI", "DCN")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 _FITS, _TWICE, _OUT, _UNKNOWN = "fits", "fits, computing some of it twice", "out of memory", "by closed form"
+_STATES = (_FITS, _TWICE, _OUT, _UNKNOWN)
 _BATCH = ", batch "
 """Between a strategy and its batch, in names of plans."""
 _BEYOND = 1.5
@@ -135,7 +136,7 @@ def memory(plans: Sequence[Plan], *, theme: ThemeName = "light") -> Chart:
         {"strategy": name, "state": _state(plan), "gib": (plan.hbm_bytes or 0.0) / _GIB, "limit_gib": limit}
         for name, plan in known.items()
     )
-    states = [state for state in (_FITS, _TWICE, _OUT, _UNKNOWN) if (table["state"] == state).any()]
+    states = [state for state in _STATES if (table["state"] == state).any()]
     wide = pd.DataFrame(
         {
             state: table["gib"].where(table["state"] == state, 0.0).clip(upper=_BEYOND * limit)
@@ -144,7 +145,8 @@ def memory(plans: Sequence[Plan], *, theme: ThemeName = "light") -> Chart:
     )
     chart, axes, colours = new_chart(table, theme, size=(7.6, 0.9 + 0.46 * len(table)))
     labels, common = _short(list(known))
-    _stack(axes, colours, wide, labels, states, scale=1.0)
+    # A state looks the same in every figure, whichever others there are.
+    _stack(axes, colours, wide, labels, states, scale=1.0, styles=list(map(_STATES.index, states)))
     for row, gib in enumerate(table["gib"]):
         end = min(gib, _BEYOND * limit)
         # A number that would stand across the line stands behind it.
@@ -217,12 +219,19 @@ def _joined(note: str, common: str) -> str:
 
 
 def _stack(
-    axes: Axes, colours: Theme, table: pd.DataFrame, labels: list[str], columns: list[str], *, scale: float
+    axes: Axes,
+    colours: Theme,
+    table: pd.DataFrame,
+    labels: list[str],
+    columns: list[str],
+    *,
+    scale: float,
+    styles: Sequence[int] | None = None,
 ) -> None:
     """Horizontal bars, one on the other; each column has its colour and its hatch."""
     rows = range(len(table))
     left: Any = [0.0] * len(table)
-    for number, column in enumerate(columns):
+    for number, column in zip(styles or range(len(columns)), columns, strict=True):
         values = (table[column].astype(float) * scale).to_numpy()
         axes.barh(
             rows,
