@@ -126,7 +126,6 @@ def _timed(program: Program, steps: int, warmup: int) -> tuple[list[float], floa
     seconds = []
     loss = jax.numpy.nan
     collecting = gc.isenabled()
-    gc.collect()
     gc.disable()  # a collection in the middle of a step would be timed as the step's
     try:
         for _ in range(warmup + steps):

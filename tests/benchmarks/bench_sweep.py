@@ -2,9 +2,9 @@
 
     python tests/benchmarks/bench_sweep.py [embedding] [steps]
 
-The two take turns, configuration by configuration, so that a drift of the machine's speed falls on both; what counts
-is the ratio. The fresh gang is the cheapest there is: four processes on this machine that join jax.distributed,
-measure the configuration with the very same code and end; no SSH, no queued resource, no engine.
+All take turns, configuration by configuration, so that a drift of the machine's speed falls on each; what counts is the
+ratio. A fresh gang is four processes that join jax.distributed, measure the configuration with the very same code and
+end: over SSH on the same workers, as one runs a script on slices, and as the cheapest there is, forked on this machine.
 
 Then, in the engines that are there, measurements take turns with a bare loop over the same program: a difference
 would be what measuring costs.
@@ -33,18 +33,19 @@ if TYPE_CHECKING:
 STRATEGIES = ["fsdp", "tensor", "fsdp+tensor"]
 BATCH_SIZES = [8, 16, 32, 64, 128, 256]
 WORKERS, DEVICES = 4, 4
-ROUNDS = 15
+ROUNDS = 11
 
-FRESH = """
-import base64, os, pickle, sys
-import jax
-rank, address, configuration = int(sys.argv[1]), sys.argv[2], pickle.loads(base64.b64decode(sys.argv[3]))
-jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_num_cpu_devices", {devices})
-jax.distributed.initialize(address, {workers}, rank, cluster_detection_method="deactivate")
+MEASURE = """
+import base64, os, pickle
 from multislice_nb.experiments.measure import measure
-assert measure(configuration)["status"] == "ok"
+assert measure(pickle.loads(base64.b64decode("{configuration}")))["status"] == "ok"
 os._exit(0)
+"""
+
+LOCAL = """
+import sys, jax
+jax.config.update("jax_num_cpu_devices", {devices})
+jax.distributed.initialize(sys.argv[2], {workers}, int(sys.argv[1]), cluster_detection_method="deactivate")
 """
 
 BARE = """
@@ -67,17 +68,30 @@ def bare(configuration, every):
 """
 
 
-def fresh(configuration: Configuration) -> float:
-    """Seconds that a gang of new processes takes for one configuration."""
+def script(configuration: Configuration) -> str:
+    """What a process of a fresh gang runs once it has joined."""
+    return MEASURE.format(configuration=base64.b64encode(pickle.dumps(configuration)).decode())
+
+
+def over_ssh(cluster: Cluster, configuration: Configuration) -> float:
+    """Seconds that a gang of new processes on the workers takes for one configuration."""
+    code = "import jax\njax.distributed.initialize()\n" + script(configuration)
+    begun = time.perf_counter()
+    cluster.shell.run("python3 -", stdin=code, distributed=True)
+    return time.perf_counter() - begun
+
+
+def forked(configuration: Configuration) -> float:
+    """Seconds that a gang of new processes on this machine takes for one configuration."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    told = base64.b64encode(pickle.dumps(configuration)).decode()
-    code = FRESH.format(devices=DEVICES, workers=WORKERS)
+    code = LOCAL.format(devices=DEVICES, workers=WORKERS) + script(configuration)
     begun = time.perf_counter()
     gang = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(rank), address, told],
+            [sys.executable, "-c", code, str(rank), address],
+            env=os.environ | {"JAX_PLATFORMS": "cpu"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -95,8 +109,8 @@ def fresh(configuration: Configuration) -> float:
 
 async def side_by_side(
     cluster: Cluster, folder: str, embedding: int, steps: int
-) -> list[tuple[float, float]]:
-    """For each configuration, seconds in the sweep and with a fresh gang."""
+) -> list[tuple[float, float, float]]:
+    """For each configuration, seconds in the sweep, with a fresh gang over SSH and with one forked here."""
     from multislice_nb.experiments import SweepRequest, asweep
     from multislice_nb.experiments.running import Run
 
@@ -104,16 +118,18 @@ async def side_by_side(
         strategies=STRATEGIES, batch_sizes=BATCH_SIZES, embedding=embedding, layers=2, steps=steps
     )
     points = (await Run.begin(request, cluster)).points
-    pairs = []
+    turns = []
     async with aclosing(asweep(request, cluster=cluster, path=Path(folder) / "rows.jsonl")) as sweep:
         await anext(sweep)
         for point in points:
             begun = time.perf_counter()
             await anext(sweep)
             ours = time.perf_counter() - begun
-            pairs.append((ours, await asyncio.to_thread(fresh, point)))
-            print(f"  {point}: {pairs[-1][0]:.2f} s, {pairs[-1][1]:.2f} s", flush=True)
-    return pairs
+            far = await asyncio.to_thread(over_ssh, cluster, point)
+            near = await asyncio.to_thread(forked, point)
+            turns.append((ours, far, near))
+            print(f"  {point}: {ours:.2f} s, over SSH {far:.2f} s, forked {near:.2f} s", flush=True)
+    return turns
 
 
 def against_bare(cluster: Cluster, point: Configuration) -> tuple[float, float]:
@@ -150,7 +166,7 @@ def main(embedding: int = 64, steps: int = 10) -> None:
             queued_resource = ms.connect().create("bench", accelerator_type="v4-16", node_count=2)
             queued_resource.wait()
             with ms.attach(queued_resource) as cluster:
-                pairs = sync(side_by_side, cluster, home, embedding, steps)
+                turns = sync(side_by_side, cluster, home, embedding, steps)
                 point = Configuration(
                     strategy="fsdp",
                     parallelism=parse_strategy("fsdp", 8, 2),
@@ -161,11 +177,12 @@ def main(embedding: int = 64, steps: int = 10) -> None:
                 each, last = against_bare(cluster, point)
         finally:
             daemon.stop()
-    ours, other = (sum(column) for column in zip(*pairs, strict=True))
+    ours, far, near = (sum(column) for column in zip(*turns, strict=True))
     print("| what | here | beside it | ratio |\n|---|---|---|---|")
-    print(
-        f"| {len(pairs)} configurations, against a fresh gang for each | {ours:.1f} s | {other:.1f} s | {other / ours:.1f} |"
-    )
+    for name, other in (("over SSH", far), ("forked on this machine", near)):
+        print(
+            f"| {len(turns)} configurations, a fresh gang {name} | {ours:.1f} s | {other:.1f} s | {other / ours:.1f} |"
+        )
     print(f"| seconds of a step, against a bare loop that waits for each | | | {each:.3f} |")
     print(f"| the same, against a bare loop that waits for the last | | | {last:.3f} |")
 
