@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import errors
+from multislice_nb.cloud.display import counted
 from multislice_nb.cluster.bootstrap import prepare
 from multislice_nb.cluster.engines import Engines, Found
 from multislice_nb.cluster.gang import Gang, GangSettings
@@ -115,7 +116,7 @@ class Formation:
             errors.StartError: A part did not start; nothing is left running.
         """
         site = self.site
-        self._report(f"connecting to {len(site.workers)} workers")
+        self._report(f"connecting to {counted(len(site.workers), 'worker')}")
         await self.connections.open(site.workers, site.host_keys, deadline=deadline, grant=site.grant)
         try:
             self._report("preparing workers")
@@ -160,7 +161,7 @@ class Formation:
                 self.engines.start_engines(gang, {rank: self.site.environment(rank, gang) for rank in ranks}),
                 self.engines.start_controller(deadline=deadline),
             )
-            self._report(f"waiting for {len(ranks)} engines")
+            self._report(f"waiting for {counted(len(ranks), 'engine')}")
             await self.engines.connect_engines(connection["engine"])
             await self._connect(connection["client"])
             await self.require_link().find_ranks(
