@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import uuid
 from typing import TYPE_CHECKING, Any, cast
 
@@ -173,12 +174,22 @@ class CloudCore:
         """In that zone; without one, in the connection's, or where this user had asked for it."""
         try:
             return await self.provider.get_queued_resource(name, zone or self.zone)
-        except NotFoundError:
+        except NotFoundError as error:
             elsewhere = [] if zone else [z for z in self.ledger.zones(self.project, name) if z != self.zone]
             for other in elsewhere:
                 with contextlib.suppress(NotFoundError):
                     return await self.provider.get_queued_resource(name, other)
-            raise
+            near = await self._named_like(name, zone or self.zone)
+            raise NotFoundError(error.what, fix=f"{near}{error.fix}") from error.__cause__
+
+    async def _named_like(self, name: str, zone: str) -> str:
+        """What was meant by a name that is not there."""
+        try:
+            there = [status.name for status in await self.provider.list_queued_resources(zone)]
+        except CloudError:
+            return ""  # that there is none of that name is the error to tell
+        near = difflib.get_close_matches(name, there, n=1)
+        return f"Did you mean {near[0]}? " if near else ""
 
     @at_home
     async def anodes(self, zone: str | None = None) -> tuple[NodeStatus, ...]:

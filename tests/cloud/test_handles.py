@@ -110,6 +110,17 @@ def test_what_others_created_is_used_like_our_own(cloud):
     assert not cloud.list()
 
 
+def test_a_name_that_is_not_there_gets_the_nearest(cloud):
+    """A misspelt name is answered with the zone it was looked for in, and with the name that was meant."""
+    cloud.create("training", accelerator_type="v4-8")
+    with pytest.raises(NotFoundError, match=f"no queued resource traning in {cloud.zone}") as caught:
+        cloud.get("traning")
+    assert caught.value.fix.startswith("Did you mean training? ")
+    with pytest.raises(NotFoundError) as caught:
+        cloud.get("elephant")
+    assert "Did you mean" not in caught.value.fix
+
+
 def test_a_key_is_added_to_every_node_once(cloud):
     """authorize_ssh adds a line to each node's ssh-keys and keeps those that are there."""
     qr = cloud.create(
