@@ -22,6 +22,7 @@ from multislice_nb.errors import MultisliceError, NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from multislice_nb.cloud.ledger import Entry
     from multislice_nb.emulator.daemon import EmulatorAddress
 
 __all__ = ["close_all", "connect"]
@@ -88,10 +89,7 @@ def _at_exit() -> None:
     for cloud, entry in left.values():
         if entry.request_id in cloud.until_exit and _deleted_at_exit(cloud, entry):
             continue
-        sys.stderr.write(
-            f"{entry.name} in {entry.zone} stays, with {entry.chips} chips. Find it again with reclaim(), or: "
-            f"gcloud compute tpus queued-resources delete {entry.name} --zone={entry.zone} --force\n"
-        )
+        sys.stderr.write(_farewell(entry))
     close_all()
 
 
@@ -109,6 +107,19 @@ def _deleted_at_exit(cloud: Cloud, entry: Entry) -> bool:
     else:
         sys.stderr.write(f"{entry.name} in {entry.zone} is being deleted, as its notebook ends.\n")
     return True
+
+
+def _farewell(entry: Entry) -> str:
+    """What becomes of a queued resource when the process that asked for it ends."""
+    if entry.job:
+        return (
+            f"{entry.name} in {entry.zone} belongs to job {entry.job}, which goes on and deletes it at its end. "
+            f"Look after it: python -m multislice_nb job status {entry.job}\n"
+        )
+    return (
+        f"{entry.name} in {entry.zone} stays, with {entry.chips} chips. Find it again with reclaim(), or: "
+        f"gcloud compute tpus queued-resources delete {entry.name} --zone={entry.zone} --force\n"
+    )
 
 
 def _on_emulator(settings: config.Settings, address: EmulatorAddress) -> Cloud:

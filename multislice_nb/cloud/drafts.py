@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import config
-from multislice_nb.cloud.ledger import Entry
+from multislice_nb.cloud.ledger import JOB_LABEL, Entry
 from multislice_nb.cloud.request import QueuedResourceRequest
 from multislice_nb.cloud.times import parse_duration
 
@@ -85,4 +85,5 @@ def entry_for(
         expires_at=None if lifetime is None else now + parse_duration(lifetime).total_seconds(),
         idle_limit=None if idle_limit is None else parse_duration(idle_limit).total_seconds(),
         chip_hour_price=defaults.chip_hour_price,
+        job=(request.labels or {}).get(JOB_LABEL, ""),
     )

@@ -87,8 +87,11 @@ class Janitor:
 
 
 def left_behind(ledger: Ledger, project: str) -> tuple[Entry, ...]:
-    """What notebooks that are gone asked for and nobody has deleted, by the ledger alone."""
-    mine = [entry for entry in ledger.entries() if entry.project == project]
+    """What notebooks that are gone asked for and nobody has deleted, by the ledger alone.
+
+    A job's slices are not left behind: it needs no notebook, and deletes them itself.
+    """
+    mine = [entry for entry in ledger.entries() if entry.project == project and not entry.job]
     return tuple(entry for entry in mine if entry.owner_pid != os.getpid() and entry.owner_is_alive is False)
 
 

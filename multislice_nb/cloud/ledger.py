@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 
     from multislice_nb.cloud.status import QueuedResourceStatus
 
-__all__ = ["Entry", "Ledger", "StateChange"]
+__all__ = ["JOB_LABEL", "Entry", "Ledger", "StateChange"]
+
+JOB_LABEL = "multislice-nb-job"
+"""The label of a queued resource that names the unattended job it belongs to."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
     request_id TEXT PRIMARY KEY, realm TEXT, project TEXT, zone TEXT, name TEXT,
     accelerator_type TEXT, node_count INTEGER, chips INTEGER, capacity TEXT, asked_at REAL,
     owner_host TEXT, owner_pid INTEGER, owner_started REAL,
-    expires_at REAL, idle_limit REAL, used_at REAL, chip_hour_price REAL, ended_at REAL
+    expires_at REAL, idle_limit REAL, used_at REAL, chip_hour_price REAL, ended_at REAL, job TEXT DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS changes (
     realm TEXT, project TEXT, zone TEXT, name TEXT, born REAL, state TEXT, initiator TEXT, at REAL
@@ -80,6 +83,7 @@ class Entry:
         used_at: When it was last used.
         chip_hour_price: What a chip costs per hour, as the user said.
         ended_at: When it was known to be gone.
+        job: The unattended job that it belongs to and that deletes it; empty where it is a notebook's.
     """
 
     request_id: str
@@ -100,6 +104,7 @@ class Entry:
     used_at: float = 0.0
     chip_hour_price: float | None = None
     ended_at: float | None = None
+    job: str = ""
 
     @property
     def owner_is_alive(self) -> bool | None:
@@ -143,6 +148,7 @@ class Ledger:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.executescript(_SCHEMA)
+            self._add_missing_columns()
 
     def enter(self, entry: Entry) -> Entry:
         """Write down that something is about to be created, by this process."""
@@ -248,6 +254,21 @@ class Ledger:
                 last = (born, status.state, began)
             self._last[key] = last
         return replace(status, since=last[2])
+
+    def _add_missing_columns(self) -> None:
+        """Bring a file of an earlier version up to date; whoever comes at the same time waits and finds it done."""
+        if "job" in self._columns():
+            return
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            if "job" not in self._columns():
+                self._database.execute("ALTER TABLE entries ADD COLUMN job TEXT DEFAULT ''")
+        finally:
+            self._database.execute("COMMIT")
+
+    def _columns(self) -> set[str]:
+        with closing(self._database.execute("PRAGMA table_info(entries)")) as rows:
+            return {row[1] for row in rows}
 
     def _note_change(
         self, project: str, zone: str, name: str, born: float, state: str, initiator: str, at: datetime

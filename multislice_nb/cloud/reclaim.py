@@ -36,8 +36,7 @@ class Finding:
         status: What it is.
         reason: Why it is here.
         ours: Whether this tool created it.
-        certain: Whether it can be of no use to anybody: dead, overdue, or partly lost. An orphan may still
-            be at work for a job that does not need its notebook.
+        certain: Whether it can be of no use to anybody: dead or overdue. An orphan may still be at work.
         spent: Chip-hours so far, and cost where a price is known.
     """
 
@@ -174,7 +173,7 @@ def _reason(
     """Why it can be reclaimed and whether that is certain; None when it is well."""
     ready = sum(node.state == "READY" for node in nodes)
     overdue = entry.overdue() if entry else None
-    orphaned = entry is not None and entry.owner_is_alive is False
+    orphaned = entry is not None and not entry.job and entry.owner_is_alive is False
     found: tuple[str, bool] | None = None
     if status.is_dead and ready:
         found = f"{status.state} with {ready} of {status.node_count} slices running", True

@@ -66,6 +66,8 @@ def worker_environment(vm: Vm, *, user: str, shims: Path) -> dict[str, str]:
         MARK: vm.mark,
         "GCE_METADATA_HOST": vm.metadata_host,
         "GCE_METADATA_IP": vm.metadata_host,
+        # JAX takes this machine for a TPU VM, so that a bare `jax.distributed.initialize()` finds its place here too.
+        "JAX_FORCE_TPU_INIT": "1",
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(accelerator.devices_per_worker),
         "MULTISLICE_NB_WORKERS_PER_SLICE": str(accelerator.workers),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from multislice_nb.jobs.listing import Jobs, get
     from multislice_nb.jobs.listing import list_jobs as list  # noqa: A004 - read as jobs.list()
     from multislice_nb.jobs.logs import LogLine
-    from multislice_nb.jobs.manifest import jobset
+    from multislice_nb.jobs.manifest import Manifest, jobset
     from multislice_nb.jobs.notebook import submit_notebook
     from multislice_nb.jobs.record import JobSpec, Limits
     from multislice_nb.jobs.status import AttemptStatus, JobStatus
@@ -42,6 +42,7 @@ __all__ = [
     "Jobs",
     "Limits",
     "LogLine",
+    "Manifest",
     "Store",
     "data",
     "get",
@@ -63,6 +64,7 @@ _HOMES = {
     "Limits": ("record", "Limits"),
     "data": ("data", ""),
     "LogLine": ("logs", "LogLine"),
+    "Manifest": ("manifest", "Manifest"),
     "Store": ("store", "Store"),
     "get": ("listing", "get"),
     "initialize": ("distributed", "initialize"),

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 HOME = Path("~").expanduser() / ".multislice_nb"
-FETCH_SECONDS = 900.0
 MOST_STARTS = 5
 CHECK = """
 import sys
@@ -99,7 +98,7 @@ def fetch(store: str, key: str) -> bytes:
 def library(plan: dict[str, Any]) -> Path:
     """This package's archive on this machine, fetched if it is not here yet."""
     path = HOME / "lib" / str(plan["library"])
-    limit = time.monotonic() + FETCH_SECONDS
+    limit = time.monotonic() + plan["fetch_seconds"]
     pause = 1.0
     while not path.exists():
         try:
@@ -163,6 +162,7 @@ def prepare(plan: dict[str, Any]) -> tuple[str, str]:
 
 def main(plan: dict[str, Any]) -> None:
     """See to everything the supervisor needs, and to the supervisor."""
+    os.environ.update(plan["endpoints"])
     guard(plan)
     archive = library(plan)
     ours, theirs = prepare(plan)

@@ -43,14 +43,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--errors", action="store_true", help="only lines that look like errors, the first first"
     )
     logs.add_argument("--supervisor", action="store_true", help="what the supervisors logged themselves")
-    manifest = _add(actions, "jobset", "print the same job as a JobSet manifest for GKE, as JSON")
+    _add(
+        actions, "remove", "forget a job that has ended, with its logs, results and checkpoints"
+    ).add_argument("name")
+    manifest = _add(actions, "jobset", "print the same job as a JobSet manifest for Multislice on GKE")
     manifest.add_argument("name")
     manifest.add_argument("--image", required=True, help="container image with the command")
+    manifest.add_argument("--accelerator-type", help="other slices than the job's, as tpu7x-32")
+    manifest.add_argument("--node-count", type=int, help="another number of slices than the job's")
     for flag in ("--namespace", "--service-account", "--queue"):
         manifest.add_argument(flag)
     results = _add(actions, "results", "copy a job's results to a folder")
     results.add_argument("name")
-    results.add_argument("folder", type=Path)
+    results.add_argument("folder", type=Path, nargs="?", help="the job's name if left out")
 
 
 def _add(
@@ -103,37 +108,41 @@ def run(arguments: argparse.Namespace) -> int:
         print(jobs.list(store=arguments.store))
         return 0
     job = jobs.get(arguments.name, store=arguments.store)
-    if action == "status":
-        print(job.tend())
-    elif action == "cancel":
-        job.cancel()
-        print(f"{job.name} ends; its logs and results are kept.")
-    elif action == "retry":
-        print(job.retry(node_count=arguments.node_count))
-    elif action == "wait":
+    if action == "wait":
         status = job.wait(timeout=arguments.timeout)
         print(status)
         return 0 if status.state == "succeeded" else 1
-    elif action == "logs":
-        _logs(job, arguments)
-    elif action == "jobset":
-        print(json.dumps(_jobset(job, arguments), indent=2))
-    else:
-        for path in job.results(arguments.folder):
-            print(path)
+    _ON_A_JOB[action](job, arguments)
     return 0
 
 
-def _jobset(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
-    from multislice_nb.jobs import jobset
+def _status(job: Job, _: argparse.Namespace) -> None:
+    print(job.tend())
 
-    return jobset(
-        job.spec,
-        arguments.image,
-        namespace=arguments.namespace or "default",
-        service_account=arguments.service_account,
-        queue=arguments.queue,
-    )
+
+def _cancel(job: Job, _: argparse.Namespace) -> None:
+    job.cancel()
+    print(f"Job {job.name} ends; its logs and results are kept, its slices are deleted.")
+
+
+def _retry(job: Job, arguments: argparse.Namespace) -> None:
+    print(job.retry(node_count=arguments.node_count))
+
+
+def _remove(job: Job, _: argparse.Namespace) -> None:
+    job.remove()
+    print(f"Job {job.name} was removed from the store.")
+
+
+def _results(job: Job, arguments: argparse.Namespace) -> None:
+    found = job.results(arguments.folder or job.name)
+    print("\n".join(map(str, found)) or f"Job {job.name} has no results yet.")
+
+
+def _jobset(job: Job, arguments: argparse.Namespace) -> None:
+    names = ("accelerator_type", "node_count", "namespace", "service_account", "queue")
+    given = {name: getattr(arguments, name) for name in names}
+    print(job.jobset(arguments.image, **{name: value for name, value in given.items() if value is not None}))
 
 
 def _logs(job: Job, arguments: argparse.Namespace) -> None:
@@ -152,6 +161,17 @@ def _logs(job: Job, arguments: argparse.Namespace) -> None:
     ):
         if wanted.search(line.text):
             print(line, flush=True)
+
+
+_ON_A_JOB = {
+    "cancel": _cancel,
+    "jobset": _jobset,
+    "logs": _logs,
+    "remove": _remove,
+    "results": _results,
+    "retry": _retry,
+    "status": _status,
+}
 
 
 def _submit(arguments: argparse.Namespace) -> object:

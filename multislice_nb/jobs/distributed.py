@@ -4,11 +4,15 @@ A command finds JAX's, libtpu's and PyTorch's own variables, and MULTISLICE_NB_*
 
 | variable | value |
 |---|---|
-| JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID | address:port of rank 0, workers, rank |
+| JAX_COORDINATOR_ADDRESS, JAX_COORDINATOR_BIND_ADDRESS | address:port of rank 0 |
+| JAX_NUM_PROCESSES, JAX_PROCESS_ID | workers, rank |
 | MEGASCALE_COORDINATOR_ADDRESS, MEGASCALE_NUM_SLICES, MEGASCALE_SLICE_ID | for several slices only |
 | MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK | as torchrun has them, one process on each worker |
 | MULTISLICE_NB_RANK, …_WORKERS, …_SLICE_ID, …_SLICES, …_WORKER_ID, …_ATTEMPT, …_JOB, …_RUN | the same in our words |
 | MULTISLICE_NB_CHECKPOINTS, …_RESULTS | URL of the shared checkpoints; a local folder that is uploaded at the end |
+
+`initialize()` joins the gang with these. A bare `jax.distributed.initialize()` does too: it takes the address from
+here, and the number of processes and its own from what every TPU VM tells of itself; these agree.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from multislice_nb.errors import CheckpointError, ConfigurationError, InvalidRequestError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
@@ -24,10 +30,13 @@ if TYPE_CHECKING:
     from multislice_nb.jobs.machine import Machine
     from multislice_nb.jobs.record import JobSpec
 
-__all__ = ["FIRST_PORT", "PREEMPTED_EXIT", "environment", "initialize"]
+__all__ = ["FINAL_EXIT", "FIRST_PORT", "PREEMPTED_EXIT", "environment", "initialize"]
 
 FIRST_PORT = 8476
 """The coordinator's first choice: the port that Cloud TPU's own firewall rule opens between workers."""
+
+FINAL_EXIT = 2
+"""Exit status that says: starting again would not change anything."""
 
 PREEMPTED_EXIT = 75
 """Exit status of a command that saved its state on a preemption notice and wants to go on later (EX_TEMPFAIL)."""
@@ -74,6 +83,7 @@ def environment(
         "MULTISLICE_NB_COORDINATOR_ADDRESS": coordinator,
         "MULTISLICE_NB_JOB": job.name,
         "JAX_COORDINATOR_ADDRESS": coordinator,
+        "JAX_COORDINATOR_BIND_ADDRESS": coordinator,  # rank 0 listens there, and on no other network
         "JAX_NUM_PROCESSES": str(job.workers),
         "JAX_PROCESS_ID": str(rank),
         "MASTER_ADDR": host,
@@ -95,7 +105,8 @@ def initialize(*, timeout: int = 600, heartbeat: int = 100) -> None:
     """Join this job's `jax.distributed`; outside a job, do nothing.
 
     From then on an exception that nobody catches ends this process at once. Otherwise JAX would wait at exit
-    for the other processes, which wait for this one in a collective, for minutes.
+    for the other processes, which wait for this one in a collective, for minutes. Where it is an error of this
+    package that another start would meet again, the exit status says so, and the job ends.
 
     Args:
         timeout: Seconds in which all workers must have come.
@@ -124,6 +135,12 @@ def _end_at_once(show: Callable[..., object]) -> Callable[..., None]:
         show(kind, error, trace)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(130 if kind is KeyboardInterrupt else 1)
+        os._exit(_status_of(kind))
 
     return hook
+
+
+def _status_of(kind: type[BaseException]) -> int:
+    if kind is KeyboardInterrupt:
+        return 130
+    return FINAL_EXIT if issubclass(kind, (InvalidRequestError, ConfigurationError, CheckpointError)) else 1

@@ -5,22 +5,25 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb.cloud.times import parse_duration
 from multislice_nb.errors import FailedPreconditionError, NotFoundError, WaitTimeoutError
-from multislice_nb.jobs import layout
+from multislice_nb.jobs import layout, slices
 from multislice_nb.jobs.gang import Gang
+from multislice_nb.jobs.links import cloud_logging
 from multislice_nb.jobs.logs import read_logs, search_logs
+from multislice_nb.jobs.manifest import jobset
 from multislice_nb.jobs.record import JobSpec
 from multislice_nb.jobs.status import read_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import timedelta
 
     from multislice_nb.cloud import Cloud
     from multislice_nb.jobs.logs import LogLine
+    from multislice_nb.jobs.manifest import Manifest
     from multislice_nb.jobs.status import JobStatus
     from multislice_nb.jobs.store import Store
 
@@ -29,7 +32,7 @@ __all__ = ["ERRORS", "Job"]
 ERRORS = r"^[\w.]*(Error|Exception)\b.*:|\b(FATAL|Check failed)\b"
 """What `errors()` looks for."""
 
-_PAUSE, _EMULATOR_PAUSE = 5.0, 0.25
+_PAUSE, _NEAR_PAUSE = 5.0, 0.25
 
 
 class Job:
@@ -78,16 +81,7 @@ class Job:
     @property
     def cloud(self) -> Cloud:
         """The connection to the project and zone of its queued resource."""
-        if self._cloud is None or self._cloud.closed:
-            from multislice_nb.cloud import connect
-
-            document = self._run_document()
-            if document.get("emulator"):
-                self._cloud = connect(emulator=True)
-            elif document:
-                self._cloud = connect(str(document["project"]), str(document["zone"]))
-            else:  # its slices were never asked for
-                self._cloud = connect()
+        self._cloud = slices.connection(self._cloud, self._run_document())
         return self._cloud
 
     @property
@@ -97,8 +91,11 @@ class Job:
 
     def status(self) -> JobStatus:
         """How it is now."""
-        state, error = self._queued_resource()
-        return read_status(self.store, self.spec, self.run, state, error)
+        # In this order: what is gone now although it was created before is gone for good.
+        run = self.run
+        document = self._run_document(run)
+        state, error = self._queued_resource(document)
+        return read_status(self.store, self.spec, run, document, state, error)
 
     def wait(
         self,
@@ -132,7 +129,7 @@ class Job:
                     f"Job {self.name} is still {status.state} after {timeout}.",
                     fix="It goes on by itself; look again with status().",
                 )
-            time.sleep(_EMULATOR_PAUSE if self.store.is_local else _PAUSE)
+            time.sleep(_NEAR_PAUSE if self.store.is_near else _PAUSE)
 
     def tend(self) -> JobStatus:
         """Do what the workers cannot: end a run whose slices will not come back, delete what is left of one.
@@ -142,10 +139,11 @@ class Job:
         status = self.status()
         if not status.is_over:
             return status
-        gang = Gang(self._run_store(), self.spec)
+        here = self._run_store(status.run)
+        gang = Gang(here, self.spec)
         # Where the workers said so already, that counts.
         gang.end(status.state, status.reason, queued_resource=status.queued_resource)
-        end = self._run_store().read_json(layout.END) or {}
+        end = here.read_json(layout.END) or {}
         grace = self.spec.limits.final_grace + 60.0
         nobody = status.queued_resource in {"FAILED", "SUSPENDED"}
         if status.queued_resource and (nobody or time.time() - float(end.get("time", 0.0)) > grace):
@@ -174,7 +172,7 @@ class Job:
             finals = self._run_store().list("finals")
             return status.is_over and (not status.queued_resource or len(finals) >= self.spec.workers)
 
-        pause = 0.25 if self.store.is_local else 2.0
+        pause = _NEAR_PAUSE if self.store.is_near else 2.0
         return read_logs(
             self._run_store(),
             self.spec,
@@ -201,7 +199,7 @@ class Job:
 
         Cancelling what has ended does nothing.
         """
-        state, _ = self._queued_resource()
+        state, _ = self._queued_resource(self._run_document())
         Gang(self._run_store(), self.spec).end("cancelled", reason)
         if state != "ACTIVE":  # no worker is there who could see to it
             self._delete_queued_resource(wait=False)
@@ -262,15 +260,13 @@ class Job:
         self.store.remove(layout.job_folder(self.name))
 
     def log_link(self) -> str:
-        """The page of Cloud Logging with the workers' startup scripts; empty with the emulator."""
-        from urllib.parse import quote
+        """The page of Cloud Logging with what the workers' VMs logged; empty with the emulator."""
+        return cloud_logging(self._run_document())
 
-        document = self._run_document()
-        if document.get("emulator"):
-            return ""
-        query = f'resource.type="tpu_worker"\nlabels."multislice-nb-job"="{self.name}"'
-        project = quote(str(document["project"]), safe="")
-        return f"https://console.cloud.google.com/logs/query;query={quote(query, safe='')}?project={project}"
+    def jobset(self, image: str, **options: Any) -> Manifest:
+        """The same job as a JobSet manifest for GKE, which goes on from its checkpoints; see `jobs.jobset`."""
+        reachable = None if self.store.is_near else self.checkpoints
+        return jobset(self.spec, image, **{"checkpoints": reachable, **options})
 
     def _suspended(self, run: int) -> bool:
         """Whether a run ended since its queued resource was suspended, and may be followed by another."""
@@ -279,34 +275,20 @@ class Job:
         suspended = end.get("queued_resource") in {"SUSPENDED", "SUSPENDING"}
         return suspended and (most is None or run <= most)
 
-    def _run_store(self) -> Store:
-        return self.store.child(layout.run_folder(self.name, self.run))
+    def _run_store(self, run: int | None = None) -> Store:
+        return self.store.child(layout.run_folder(self.name, run or self.run))
 
-    def _run_document(self) -> dict[str, object]:
-        return self._run_store().read_json(layout.RUN) or {}
+    def _run_document(self, run: int | None = None) -> dict[str, object]:
+        return self._run_store(run).read_json(layout.RUN) or {}
 
-    def _queued_resource(self) -> tuple[str, str]:
+    def _queued_resource(self, document: Mapping[str, object]) -> tuple[str, str]:
         """Its queued resource's state and error; empty where it is gone."""
-        document = self._run_document()
-        if not document:
-            return "", ""
-        try:
-            found = self.cloud.get(str(document["queued_resource"]), str(document["zone"]))
-        except NotFoundError:  # its workers deleted it, which the ledger of this user cannot know
-            where = (str(document.get(key, "")) for key in ("project", "zone", "queued_resource"))
-            self.cloud.ledger.end(*where)
-            return "", ""
-        return found.state, found.status.error or ""
+        return slices.state(self.cloud, document) if document else ("", "")
 
     def _delete_queued_resource(self, *, wait: bool) -> None:
         document = self._run_document()
-        if not document:
-            return
-        try:
-            found = self.cloud.get(str(document["queued_resource"]), str(document["zone"]))
-        except NotFoundError:
-            return
-        found.delete(wait=wait)
+        if document:
+            slices.delete(self.cloud, document, wait=wait)
 
     def __repr__(self) -> str:
         return f"<Job {self.name}>"

@@ -70,7 +70,7 @@ def prepared(source: Mapping[str, Any], *, only_multislice: bool = True) -> dict
 
 def submit_notebook(
     name: str,
-    notebook: str | Path | Sequence[str],
+    notebook: str | Path | Sequence[str] | Sequence[int],
     *,
     parameters: Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
@@ -81,14 +81,16 @@ def submit_notebook(
 
     Args:
         name: Names the job.
-        notebook: The notebook's file; or the sources of cells, as `In[3:7]` gives them.
+        notebook: The notebook's file; or numbers of cells that ran in this one, as `[3, 5]` for In[3] and In[5];
+            or the sources of cells.
         parameters: Values for the cell tagged `parameters`, as papermill's.
         folder: A folder of code that goes with it.
         requirements: Packages that are needed beside papermill and ipykernel; JAX when None.
         **options: Those of `submit`.
 
     Raises:
-        InvalidRequestError: It is no notebook, nothing is left to run, or a parameter is not one of its own.
+        InvalidRequestError: It is no notebook, there is no such cell, nothing is left to run, or a parameter is
+            not one of its own.
     """
     import nbformat
 
@@ -105,8 +107,9 @@ def submit_notebook(
             ) from error
         source = str(path.resolve())
     else:
-        document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in notebook])
-        source = f"{len(notebook)} cells"
+        sources = [_ran(cell) if isinstance(cell, int) else cell for cell in notebook]
+        document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in sources])
+        source = f"{len(sources)} cells"
     ready = prepared(document)
     _check_parameters(ready, parameters or {})
     cloud = options.pop("cloud", None) or connect()
@@ -129,6 +132,19 @@ def submit_notebook(
             source=source,
             **options,
         )
+
+
+def _ran(number: int) -> str:
+    """A cell of this notebook as it was written; `In` has what IPython made of it."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    written = shell.history_manager.input_hist_raw if shell is not None else []
+    if not 0 < number < len(written):
+        raise InvalidRequestError(
+            f"No cell In[{number}] was run.", fix="Name cells of this notebook by their In[ ] numbers."
+        )
+    return str(written[number])
 
 
 def _copy_code(folder: Path, place: Path) -> None:

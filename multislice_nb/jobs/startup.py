@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multislice_nb.jobs.layout import NAME
+from multislice_nb.jobs.store import STORAGE_EMULATOR
 
 if TYPE_CHECKING:
     from multislice_nb.jobs.record import JobSpec
 
 __all__ = ["startup_script"]
 
-_GUARD_MARGIN = 600.0
+_GUARD_MARGIN, _FETCH = 600.0, 900.0
+# Google's own names for other places of its services: a local server, a regional or a private endpoint.
+_ENDPOINTS = (STORAGE_EMULATOR, "CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER")
 
 
 def startup_script(job: JobSpec, *, store: str, run: int, queued_resource: str) -> str:
@@ -39,6 +43,8 @@ def startup_script(job: JobSpec, *, store: str, run: int, queued_resource: str) 
         "environment": "environment-" + hashlib.sha256("\n".join(job.requirements).encode()).hexdigest()[:16],
         "supervisor_requirements": _own_requirements(store),
         "guard_seconds": job.limits.time_limit + job.limits.final_grace + _GUARD_MARGIN,
+        "fetch_seconds": min(_FETCH, job.limits.boot_timeout),
+        "endpoints": _endpoints(),
     }
     source = Path(__file__).with_name("boot.py").read_text(encoding="utf-8")
     return (
@@ -50,6 +56,17 @@ def startup_script(job: JobSpec, *, store: str, run: int, queued_resource: str) 
         "MULTISLICE_NB_BOOT\n"
         f'exec python3 -c "$boot" {shlex.quote(json.dumps(plan, sort_keys=True))}\n'
     )
+
+
+def _endpoints() -> dict[str, str]:
+    """Variables that tell the workers where this process finds Google's services, if not at Google's own place."""
+    found = {name: os.environ[name] for name in _ENDPOINTS if os.environ.get(name)}
+    if STORAGE_EMULATOR in found:
+        place = found[STORAGE_EMULATOR]
+        found[STORAGE_EMULATOR] = place if "://" in place else f"http://{place}"
+        # TensorStore, which writes Orbax's arrays, has a name of its own for the same thing.
+        found["TENSORSTORE_GCS_HTTP_URL"] = found[STORAGE_EMULATOR]
+    return found
 
 
 def _own_requirements(store: str) -> list[str]:

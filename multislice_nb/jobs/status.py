@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import html
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.cloud.display import html_table
+from multislice_nb.cloud.display import html_table, text_table
 from multislice_nb.cloud.times import short
 from multislice_nb.jobs import layout
 from multislice_nb.jobs.gang import Gang
+from multislice_nb.jobs.links import cloud_logging
 from multislice_nb.jobs.worker import place
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from multislice_nb.jobs.record import JobSpec
     from multislice_nb.jobs.store import Store
 
 __all__ = ["OUTCOMES", "AttemptStatus", "JobStatus", "WorkerStatus", "read_status"]
 
 _CREATION_SECONDS = 300.0
+_GONE = "its queued resource is gone, and no worker said why; perhaps none could read the store"
 
 OUTCOMES = ("succeeded", "failed", "timed out", "cancelled")
 """How a run can end."""
@@ -39,6 +44,14 @@ class WorkerStatus:
     place: str
     phase: str
     age: float | None
+
+    @property
+    def heard(self) -> str:
+        """When it was heard of last."""
+        return "" if self.age is None else f"{short(self.age)} ago"
+
+    def __str__(self) -> str:
+        return f"{self.place:<28} {', '.join(filter(None, (self.phase or 'not heard of', self.heard)))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +88,14 @@ class AttemptStatus:
     def row(self) -> tuple[str, ...]:
         """Cells of a table: attempt, duration, counts as, reason."""
         lasted = short((self.ended or time.time()) - self.started)
-        return str(self.number), lasted, self.kind or "running", self.reason
+        running = "running" if self.ended is None else "ended"
+        return str(self.number), lasted, self.kind or running, self.reason
+
+    @property
+    def first_error(self) -> str:
+        """The line that looks like an error on the worker that failed first; empty where there is none."""
+        error = (self.first_failure or {}).get("first_error")
+        return str(error["line"]) if error else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +113,7 @@ class JobStatus:
         attempts: All attempts, oldest first.
         workers: All workers, by rank.
         shape: As `2 x v4-16`.
+        log_link: The page of Cloud Logging with what its VMs logged; empty with the emulator.
     """
 
     name: str
@@ -105,6 +126,7 @@ class JobStatus:
     attempts: tuple[AttemptStatus, ...] = field(repr=False)
     workers: tuple[WorkerStatus, ...] = field(repr=False)
     shape: str = ""
+    log_link: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -116,53 +138,77 @@ class JobStatus:
         """Whether it has ended and nothing of it is left that costs anything."""
         return self.is_over and not self.queued_resource
 
+    @property
+    def lasted(self) -> str:
+        """How long it has run or ran, its wait for capacity included, in words."""
+        return short((self.ended or time.time()) - self.submitted) if self.submitted else "-"
+
     def row(self) -> tuple[str, ...]:
         """Cells of a table: job, run, shape, state, for, attempts, queued resource, reason."""
-        lasted = short((self.ended or time.time()) - self.submitted)
         resource = self.queued_resource or "-"
         return (
             self.name,
             str(self.run),
             self.shape,
             self.state,
-            lasted,
+            self.lasted,
             str(len(self.attempts)),
             resource,
             self.reason,
         )
 
     def __str__(self) -> str:
-        lasted = short((self.ended or time.time()) - self.submitted)
-        first = f"{self.name}   {self.shape} · {self.state} · {lasted}"
-        lines = [f"{first} · {self.reason}" if self.reason else first]
-        lines += [f"  attempt {'  '.join(attempt.row())}" for attempt in self.attempts]
+        run = f" · run {self.run}" if self.run > 1 else ""
+        first = f"{self.name}   {self.shape}{run} · {self.state} · {self.lasted}"
+        lines = [f"{first} · {self.reason}" if self.reason else first, *self._attempt_lines()]
         if not self.is_over:
-            lines += [
-                f"  {worker.place:<28} {worker.phase or 'not heard of'}"
-                + (f", {short(worker.age)} ago" if worker.age is not None else "")
-                for worker in self.workers
-            ]
+            lines += [f"  {worker}" for worker in self.workers]
         elif self.queued_resource:
             lines.append(f"  its queued resource is still {self.queued_resource}")
+        if self.log_link:
+            lines.append(f"  Cloud Logging: {self.log_link}")
         return "\n".join(lines)
+
+    def _attempt_lines(self) -> list[str]:
+        if not self.attempts:
+            return []
+        rows = [("  attempt", *attempt.row()) for attempt in self.attempts]
+        lines = []
+        for attempt, line in zip(self.attempts, text_table(("",) * 5, rows).splitlines()[1:], strict=True):
+            lines.append(line)
+            if attempt.first_error:
+                lines.append(f"      first error: {attempt.first_error}")
+        return lines
 
     def _repr_html_(self) -> str:
         header = ("job", "run", "slices", "state", "for", "attempts", "queued resource", "reason")
-        table = html_table(header, [self.row()])
-        if not self.attempts:
-            return table
-        rows = [attempt.row() for attempt in self.attempts]
-        caption = f"Attempts of {self.name}"
-        return table + html_table(("attempt", "lasted", "counts as", "reason"), rows, caption=caption)
+        parts = [html_table(header, [self.row()])]
+        if self.attempts:
+            rows = [(*attempt.row(), attempt.first_error) for attempt in self.attempts]
+            caption = f"Attempts of {self.name}"
+            parts.append(
+                html_table(("attempt", "lasted", "counts as", "reason", "first error"), rows, caption=caption)
+            )
+        if not self.is_over:
+            workers = [
+                (worker.place, worker.phase or "not heard of", worker.heard) for worker in self.workers
+            ]
+            parts.append(html_table(("worker", "phase", "heard of"), workers))
+        if self.log_link:
+            parts.append(f'<p><a href="{html.escape(self.log_link)}" target="_blank">Cloud Logging</a></p>')
+        return "".join(parts)
 
 
-def read_status(store: Store, job: JobSpec, run: int, queued_resource: str, error: str = "") -> JobStatus:
+def read_status(
+    store: Store, job: JobSpec, run: int, document: Mapping[str, Any], queued_resource: str, error: str = ""
+) -> JobStatus:
     """Read all documents of a run.
 
     Args:
         store: The whole store.
         job: The job.
         run: Which submission.
+        document: The run's own, as it was before its queued resource was looked at.
         queued_resource: State of its queued resource; empty where there is none any more.
         error: Why that failed, if it did.
     """
@@ -170,9 +216,10 @@ def read_status(store: Store, job: JobSpec, run: int, queued_resource: str, erro
     gang = Gang(here, job)
     names = gang.names()
     end = here.read_json(layout.END) if layout.END in names else None
-    submitted = float((here.read_json(layout.RUN) or {}).get("time", 0.0))
+    submitted = float(document.get("time", 0.0))
     attempts = _attempts(gang, names, end)
-    young = layout.BEGAN not in names and time.time() - submitted < _CREATION_SECONDS
+    asking = "created" not in document and layout.BEGAN not in names
+    young = asking and time.time() - submitted < _CREATION_SECONDS
     state, reason = _state(end, attempts, queued_resource, error, young=young)
     shape = f"{job.node_count} x {job.accelerator_type}" if job.node_count > 1 else job.accelerator_type
     return JobStatus(
@@ -186,6 +233,7 @@ def read_status(store: Store, job: JobSpec, run: int, queued_resource: str, erro
         attempts=attempts,
         workers=tuple(_worker(here, job, rank) for rank in range(job.workers)),
         shape=shape,
+        log_link=cloud_logging(document),
     )
 
 
@@ -216,8 +264,7 @@ def _state(
     if end is not None:
         return str(end["outcome"]), str(end["reason"])
     if not queued_resource:  # whoever submits a young one may be about to ask for it
-        gone = ("failed", "its queued resource is gone, and no worker said why")
-        return ("queued", "its queued resource is not there yet") if young else gone
+        return ("queued", "its queued resource is not there yet") if young else ("failed", _GONE)
     if queued_resource in {"FAILED", "SUSPENDED", "SUSPENDING"}:
         return "failed", f"its queued resource is {queued_resource}" + (f": {error}" if error else "")
     if not attempts:

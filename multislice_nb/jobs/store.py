@@ -19,10 +19,13 @@ from multislice_nb.errors import ConfigurationError, InvalidRequestError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ENVIRONMENT", "Store"]
+__all__ = ["ENVIRONMENT", "STORAGE_EMULATOR", "Store"]
 
 ENVIRONMENT = "MULTISLICE_NB_STORE"
 """The environment variable that names the store where no argument does."""
+
+STORAGE_EMULATOR = "STORAGE_EMULATOR_HOST"
+"""Google's own variable that names a local server instead of Cloud Storage."""
 
 _PROTOCOLS = {"file", "gs", "memory"}
 
@@ -44,6 +47,11 @@ class Store:
         self.is_local = protocol == "file"
         self._root = root
         self._library = _filesystem(protocol)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is on this machine: a folder, or a bucket of a local server."""
+        return self.is_local or bool(os.environ.get(STORAGE_EMULATOR))
 
     def _call(self, method: str, key: str, *args: Any, **options: Any) -> Any:
         """Call the filesystem; whatever goes wrong there is an OSError here.

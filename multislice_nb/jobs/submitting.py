@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import config
+from multislice_nb.cloud.ledger import JOB_LABEL
 from multislice_nb.cloud.times import parse_duration
 from multislice_nb.errors import AlreadyExistsError, ConfigurationError, InvalidRequestError
 from multislice_nb.jobs import layout
 from multislice_nb.jobs.record import JobSpec, Limits
 from multislice_nb.jobs.startup import startup_script
-from multislice_nb.jobs.store import ENVIRONMENT, Store
+from multislice_nb.jobs.store import ENVIRONMENT, STORAGE_EMULATOR, Store
 from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
@@ -144,11 +145,7 @@ def submit(
 
     cloud = cloud or connect()
     store = store if isinstance(store, Store) else Store(store) if store else default_store()
-    if store.is_local and not cloud.is_emulator:
-        raise InvalidRequestError(
-            f"{store.url} is a folder of this machine, which the workers on Google Cloud cannot reach.",
-            fix="Name a bucket: store='gs://…'.",
-        )
+    _check_reach(store, cloud)
     place = Path(folder).expanduser() if folder is not None else None
     package = pack(place) if place is not None else None
     library = payload()
@@ -185,6 +182,23 @@ def submit(
     return launch(cloud, store, spec, 1)
 
 
+def _check_reach(store: Store, cloud: Cloud) -> None:
+    """Refuse a store that the workers cannot reach: nothing would tell of it but their silence."""
+    if store.is_near and not cloud.is_emulator:
+        what = "a folder of" if store.is_local else f"a bucket of {os.environ[STORAGE_EMULATOR]} on"
+        raise InvalidRequestError(
+            f"{store.url} is {what} this machine, which the workers on Google Cloud cannot reach.",
+            fix="Name a bucket: store='gs://…'."
+            if store.is_local
+            else f"Leave {STORAGE_EMULATOR} out of the environment.",
+        )
+    if cloud.is_emulator and not store.is_near:
+        raise InvalidRequestError(
+            f"{store.url} is a bucket of Google Cloud, and the emulator's workers have no credentials for it.",
+            fix=f"Leave the store out, name a folder, or a local server for buckets in {STORAGE_EMULATOR}.",
+        )
+
+
 def queued_resource_request(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> QueuedResourceRequest:
     """The request for a run's slices, checked."""
     name = spec.name if run == 1 else f"{spec.name}-{run}"
@@ -194,7 +208,7 @@ def queued_resource_request(cloud: Cloud, store: Store, spec: JobSpec, run: int)
     script = startup_script(spec, store=store.url, run=run, queued_resource=full)
     # The workers read the store and delete their own slices.
     fields.setdefault("scopes", ("https://www.googleapis.com/auth/cloud-platform",))
-    fields["labels"] = {**fields.get("labels", {}), "multislice-nb-job": spec.name}
+    fields["labels"] = {**fields.get("labels", {}), JOB_LABEL: spec.name}
     return cloud.request(
         name,
         accelerator_type=spec.accelerator_type,
@@ -214,6 +228,7 @@ def launch(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> Job:
         "queued_resource": request.name,
         "project": request.project,
         "zone": request.zone,
+        "nodes": _nodes(request),
         "emulator": cloud.is_emulator,
     }
     folder = store.child(layout.run_folder(spec.name, run))
@@ -227,7 +242,14 @@ def launch(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> Job:
         else:
             store.remove(layout.run_folder(spec.name, run))
         raise
+    folder.write_json(layout.RUN, {**document, "created": True})
     return Job(store, spec.name, cloud=cloud)
+
+
+def _nodes(request: QueuedResourceRequest) -> str:
+    """A regular expression for the names of the nodes."""
+    first = request.node_ids[0]
+    return first if request.node_count == 1 else f"{first.removesuffix('-0')}-[0-9]+"
 
 
 def _longest(request: QueuedResourceRequest, limits: Limits) -> float | None:

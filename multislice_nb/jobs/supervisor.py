@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _SETUP_SECONDS = 3600.0
+_ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -161,13 +162,14 @@ def _unpack(worker: Worker) -> None:
 
 def _secrets(job: JobSpec) -> dict[str, str]:
     """The values of the job's secrets, from Secret Manager."""
+    root = os.environ.get(_ENDPOINT) or "https://secretmanager.googleapis.com/"
     values = {}
     for name, version in job.secrets.items():
-        request = urllib.request.Request(
-            f"https://secretmanager.googleapis.com/v1/{version}:access",
+        request = urllib.request.Request(  # noqa: S310 - Google's or the one that the submitter named
+            f"{root.rstrip('/')}/v1/{version}:access",
             headers={"Authorization": f"Bearer {access_token()}"},
         )
-        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310 - https it is
+        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
             values[name] = b64decode(json.loads(response.read())["payload"]["data"]).decode()
     return values
 

@@ -14,7 +14,7 @@ from multislice_nb.magics.views import Note
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from multislice_nb.jobs import DryRun, Job, Jobs, JobStatus, Limits, LogLine
+    from multislice_nb.jobs import DryRun, Job, Jobs, JobStatus, Limits, Manifest
 
 __all__ = ["JobActions"]
 
@@ -55,7 +55,7 @@ class JobActions(Base):
         if command is not None:
             made = jobs.submit(name, command, **options)
         else:
-            source = self._sources(cells) if cells else str(notebook)
+            source: str | Sequence[int] = cells or str(notebook)
             values = {key: literal(text) for key, text in (parameters or {}).items()}
             made = jobs.submit_notebook(name, source, parameters=values, **options)
         if not options.get("dry_run"):
@@ -91,18 +91,16 @@ class JobActions(Base):
         attempt: int | None = None,
         grep: str | None = None,
         errors: bool = False,
+        supervisor: bool = False,
         lines: int = _LINES,
     ) -> Note | None:
         """`job logs`."""
         job, wanted = self._job(name, store), _pattern(grep)
         if errors:
-            found: Sequence[LogLine] = [
-                line for line in job.errors(attempt=attempt) if wanted.search(line.text)
-            ]
-            return Note("\n".join(map(str, found[:lines])) or "No errors.")
-        read = (
-            line for line in job.logs(ranks=ranks, attempt=attempt, follow=follow) if wanted.search(line.text)
-        )
+            texts = [str(line) for line in job.errors(attempt=attempt) if wanted.search(line.text)]
+            return Note("\n".join(texts[:lines]) or "No errors.")
+        found = job.logs(ranks=ranks, attempt=attempt, follow=follow, supervisor=supervisor)
+        read = (line for line in found if wanted.search(line.text))
         if follow:
             for line in read:
                 print(line, flush=True)
@@ -119,29 +117,23 @@ class JobActions(Base):
         self._job(name, store).cancel()
         return Note(f"Job {name} ends; its logs and results are kept, its slices are deleted.")
 
-    def job_retry(self, name: str, *, store: str | None = None) -> Job:
+    def job_retry(self, name: str, *, node_count: int | None = None, store: str | None = None) -> Job:
         """`job retry`."""
-        return self._job(name, store).retry()
+        return self._job(name, store).retry(node_count=node_count)
 
     def job_remove(self, name: str, *, store: str | None = None) -> Note:
         """`job remove`."""
         self._job(name, store).remove()
         return Note(f"Job {name} was removed from the store.")
 
+    def job_jobset(self, name: str, *, image: str, store: str | None = None, **options: Any) -> Manifest:
+        """`job jobset`."""
+        return self._job(name, store).jobset(image, **options)
+
     def _job(self, name: str, store: str | None) -> Job:
         from multislice_nb import jobs
 
         return jobs.get(name, store=store, cloud=self.session.connected())
-
-    def _sources(self, numbers: Sequence[int]) -> list[str]:
-        """The sources of cells by their numbers, as they were written: `In` has what IPython made of them."""
-        unknown = [number for number in numbers if f"_i{number}" not in self._variables]
-        if unknown:
-            raise MagicError(
-                f"No cell In[{unknown[0]}] was run.",
-                fix="Name cells of this notebook by their In[ ] numbers.",
-            )
-        return [str(self._variables[f"_i{number}"]) for number in numbers]
 
 
 def _limits(time_limit: str | None, max_restarts: int | None, *, emulated: bool) -> Limits:

@@ -98,6 +98,27 @@ _WHERE = (
     Argument(name="dry_run", flags=("--dry-run",), switch=True, help="Only say what would be done"),
 )
 
+_MANIFEST = (
+    _NAME,
+    Argument(name="image", flags=("--image",), required=True, help="Container image with the command"),
+    Argument(
+        name="accelerator_type",
+        flags=("--accelerator-type",),
+        values="accelerator_types",
+        help="Other slices than the job's, as tpu7x-32, which only GKE has",
+    ),
+    Argument(
+        name="node_count",
+        flags=("--node-count",),
+        convert=integer,
+        help="Another number of slices than the job's",
+    ),
+    Argument(name="namespace", flags=("--namespace",), help="Kubernetes namespace"),
+    Argument(name="service_account", flags=("--service-account",), help="Kubernetes service account"),
+    Argument(name="queue", flags=("--queue",), help="Local queue of Kueue"),
+    _STORE,
+)
+
 _LOGS = (
     _NAME,
     Argument(name="follow", flags=("--follow", "-f"), switch=True, help="Go on until it has ended"),
@@ -106,6 +127,12 @@ _LOGS = (
     Argument(name="grep", flags=("--grep",), metavar="REGEX", help="Only lines that match"),
     Argument(
         name="errors", flags=("--errors",), switch=True, help="Only lines that look like errors, oldest first"
+    ),
+    Argument(
+        name="supervisor",
+        flags=("--supervisor",),
+        switch=True,
+        help="What the workers' supervisors logged instead: boots, restarts, the end",
     ),
     Argument(name="lines", flags=("--lines",), convert=integer, help="The last so many; 200 if left out"),
     _STORE,
@@ -189,9 +216,18 @@ JOBS: tuple[Subcommand, ...] = (
     Subcommand(
         name="job retry",
         summary="Run a job again on new slices, from its last checkpoint.",
-        arguments=(_NAME, _STORE),
-        examples=("train",),
-        python="ms.jobs.get('train').retry()",
+        arguments=(
+            _NAME,
+            Argument(
+                name="node_count",
+                flags=("--node-count",),
+                convert=integer,
+                help="On that many slices; as many as before if left out",
+            ),
+            _STORE,
+        ),
+        examples=("train", "train --node-count 4"),
+        python="ms.jobs.get('train').retry(node_count=4)",
     ),
     Subcommand(
         name="job remove",
@@ -199,5 +235,15 @@ JOBS: tuple[Subcommand, ...] = (
         arguments=(_NAME, _STORE),
         examples=("train",),
         python="ms.jobs.get('train').remove()",
+    ),
+    Subcommand(
+        name="job jobset",
+        summary="Show the same job as a JobSet manifest for Multislice on GKE, where TPU7x is.",
+        arguments=_MANIFEST,
+        examples=(
+            "train --image my-image:1",
+            "train --image my-image:1 --accelerator-type tpu7x-32",
+        ),
+        python="ms.jobs.get('train').jobset('my-image:1')",
     ),
 )

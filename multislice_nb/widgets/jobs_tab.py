@@ -16,9 +16,9 @@ from multislice_nb.widgets.style import state_html
 from multislice_nb.widgets.tables import table_html
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from multislice_nb.jobs import JobStatus
+    from multislice_nb.jobs import Job, JobStatus, LogLine
     from multislice_nb.widgets.outcome import Desk
     from multislice_nb.widgets.session import Session
     from multislice_nb.widgets.snapshot import Snapshot
@@ -51,6 +51,9 @@ class JobsTab:
         self._detail = widgets.HTML()
         self.choice = widgets.Dropdown(description="Selected", options=[], tooltip="Job")
         self.logs = button("Logs", "file-text", "The last lines of all its workers")
+        self.errors = button(
+            "Errors", "exclamation-triangle", "Lines that look like errors, the first in time first"
+        )
         self.cancel = button("Cancel…", "stop", "End it; asks first")
         self.question = widgets.HTML()
         self.confirm = button("Cancel it", "stop", "End it now", "danger")
@@ -58,11 +61,12 @@ class JobsTab:
         self._asked = widgets.VBox(
             [self.question, widgets.HBox([self.confirm, self.keep])], layout=widgets.Layout(display="none")
         )
-        self._bar = widgets.HBox([self.choice, self.logs, self.cancel], layout=row())
+        self._bar = widgets.HBox([self.choice, self.logs, self.errors, self.cancel], layout=row())
         self._bar.layout.display = "none"
         self.view = widgets.VBox([self._table, self._bar, self._asked, self._detail])
         self.choice.observe(self._chosen, "value")
-        self.logs.on_click(lambda _: self._logs())
+        self.logs.on_click(lambda _: self._read("", lambda job: deque(job.logs(), maxlen=_LINES)))
+        self.errors.on_click(lambda _: self._read(" --errors", lambda job: job.errors()[:_LINES]))
         self.cancel.on_click(lambda _: self._ask())
         self.confirm.on_click(lambda _: self._cancel())
         self.keep.on_click(lambda _: self._hide_question())
@@ -114,28 +118,32 @@ class JobsTab:
         rows = [(one is status, _cells(one)) for one in self._jobs]
         self._table.value = table_html("Jobs", _COLUMNS, rows)
 
-    def _job(self, name: str) -> Any:
+    def _job(self, name: str) -> Job:
         from multislice_nb import jobs
 
         return jobs.get(name, store=self._place, cloud=self._session.connected())
 
-    def _logs(self) -> None:
+    def _read(self, flag: str, lines: Callable[[Job], Iterable[LogLine]]) -> None:
+        """Read lines of the chosen job's log in a thread and show them, with the magic that does the same."""
         name = self.choice.value
 
-        def read() -> str:
-            return "\n".join(map(str, deque(self._job(name).logs(), maxlen=_LINES)))
-
         async def work(_: Callable[[str], None]) -> str:
-            return await asyncio.to_thread(read)
+            return await asyncio.to_thread(lambda: "\n".join(map(str, lines(self._job(name)))))
 
-        self._desk.quietly(work, then=lambda text: self._show_log(name, text))
+        nothing = "No errors." if flag else "Nothing was logged yet."
+        self._desk.quietly(
+            work, then=lambda text: self._show_log(name, f"job logs {name}{flag}", text or nothing)
+        )
 
-    def _show_log(self, name: str, text: str) -> None:
-        body = html.escape(text) or "Nothing was logged yet."
+    def _show_log(self, name: str, magic: str, text: str) -> None:
+        status = self._status()
+        link = status.log_link if status and status.name == name else ""
+        outside = f' · <a href="{html.escape(link)}" target="_blank">Cloud Logging</a>' if link else ""
         self._detail.value = (
             f'<div class="msnb"><p><b>{html.escape(name)}</b> <span class="msnb-muted">[attempt:rank] · '
-            f'<code class="msnb-code">%multislice job logs {html.escape(name)}</code></span></p>'
-            f'<div class="msnb-code msnb-log" tabindex="0" role="log" aria-label="Log of {html.escape(name)}">{body}</div></div>'
+            f'<code class="msnb-code">%multislice {html.escape(magic)}</code>{outside}</span></p>'
+            f'<div class="msnb-code msnb-log" tabindex="0" role="log" aria-label="Log of {html.escape(name)}">'
+            f"{html.escape(text)}</div></div>"
         )
 
     def _ask(self) -> None:

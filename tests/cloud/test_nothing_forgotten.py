@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
 import textwrap
 import time
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -160,6 +162,22 @@ def test_what_was_asked_for_until_exit_goes_with_its_process(emulator_home, clou
     assert cloud.ledger.entries() == ()
 
 
+def test_a_jobs_slices_are_nobodys_leftovers(emulator_home, cloud):
+    """They need no notebook: the process that ends says whose they are, and no other takes them for forgotten."""
+    code = (
+        "import multislice_nb as ms; ms.connect(emulator=True).create('train', accelerator_type='v4-8', "
+        "labels={'multislice-nb-job': 'train'})"
+    )
+    environment = {**os.environ, "MULTISLICE_NB_HOME": str(emulator_home)}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "belongs to job train, which goes on and deletes it" in ended.stderr
+    assert "--force" not in ended.stderr
+    assert cloud.notices == ()
+    assert len(cloud.reclaim()) == 0
+
+
 def test_somebody_elses_deletion_is_noticed(cloud):
     """What was deleted elsewhere is struck out of the ledger when reclaim looks."""
     cloud.create("elsewhere", accelerator_type="v4-8").wait()
@@ -206,3 +224,20 @@ def test_a_ledger_opens_twice(tmp_path):
     assert first.entries() == second.entries() == ()
     first.close()
     second.close()
+
+
+def test_a_ledger_of_an_earlier_version_is_brought_up_to_date(tmp_path):
+    """Its entries stay, and belong to no job."""
+    path = tmp_path / "l.sqlite3"
+    Ledger(path, "google").close()
+    with closing(sqlite3.connect(path)) as old:
+        old.execute("ALTER TABLE entries DROP COLUMN job")
+        old.execute(
+            "INSERT INTO entries (request_id, realm, project, zone, name, accelerator_type, node_count, chips, "
+            "capacity, asked_at, owner_host, owner_pid, owner_started, used_at) "
+            "VALUES ('r', 'google', 'p', 'z', 'before', 'v4-8', 1, 4, 'spot', 1, '', 0, 0, 1)"
+        )
+        old.commit()
+    ledger = Ledger(path, "google")
+    assert [(entry.name, entry.job) for entry in ledger.entries()] == [("before", "")]
+    ledger.close()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.jobs.buckets import serving
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -21,6 +23,13 @@ def cloud(emulator_home: Path) -> Cloud:
     import multislice_nb as ms
 
     return ms.connect(emulator=True)
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket of a Cloud Storage server of this module's own."""
+    with serving() as url:
+        yield url
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ pytest.importorskip("orbax.checkpoint")
 pytest.importorskip("grain")
 
 
-def train(directory: Path, until: int, *, keep: int = 5) -> list[list[int]]:
+def train(directory: Path | str, until: int, *, keep: int = 5) -> list[list[int]]:
     """Train a sum of record numbers; says which records each step saw."""
     data = batches(list(range(100)), batch_size=4)
     seen = []
@@ -39,11 +39,15 @@ def restored(directory: Path) -> tuple[float, int, list[int]]:
     return float(state["sum"]), step, next(data).tolist()
 
 
-def test_training_goes_on_with_the_next_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["folder", "bucket"])
+def test_training_goes_on_with_the_next_batch(
+    request: pytest.FixtureRequest, tmp_path: Path, where: str
+) -> None:
     """State and data iterator come back together."""
+    place = str(tmp_path) if where == "folder" else f"{request.getfixturevalue('bucket')}/training"
     whole = train(tmp_path / "whole", 9)
-    first = train(tmp_path / "parts", 5)
-    rest = train(tmp_path / "parts", 9)
+    first = train(f"{place}/parts", 5)
+    rest = train(f"{place}/parts", 9)
     assert first == whole[:5]
     assert rest == whole[4:]  # step 4 was the last one saved
 

@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.jobs import cli
@@ -42,6 +43,11 @@ def test_a_job_from_a_shell(cloud: Cloud, tmp_path: Path, capsys: pytest.Capture
     assert "succeeded" in capsys.readouterr().out
     assert job("results", "shell", str(tmp_path / "here"), *store) == 0
     assert (tmp_path / "here" / "rank-00000" / "made").exists()
+    assert job("jobset", "shell", *store, "--image", "image:1") == 0
+    assert yaml.safe_load(capsys.readouterr().out)["kind"] == "JobSet"
+    assert job("remove", "shell", *store) == 0
+    assert job("list", *store) == 0
+    assert capsys.readouterr().out.endswith("No jobs.\n")
 
 
 def test_a_command_and_a_notebook_exclude_each_other(cloud: Cloud, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.jobs import JobSpec, jobset
@@ -123,8 +124,9 @@ def pod(manifest: dict[str, Any]) -> Any:
 
 def test_the_manifest_fits_the_schema() -> None:
     """Every field is one that JobSet and Kubernetes know, of the right type."""
-    for options in ({}, {"queue": "team", "service_account": "trainer"}):
-        jsonschema.validate(json.loads(json.dumps(jobset(SPEC, "image:1", **options))), JOBSET)
+    every_option = {"queue": "team", "service_account": "trainer", "checkpoints": "gs://b/c", "node_count": 2}
+    for options in ({}, every_option):
+        jsonschema.validate(json.loads(json.dumps(jobset(SPEC, "image:1", **options))), JOBSET)  # type: ignore[arg-type]
 
 
 def test_slices_workers_and_chips_are_the_jobs() -> None:
@@ -150,6 +152,35 @@ def test_the_command_finds_its_rank(tmp_path: Any) -> None:
     environment = {"PATH": "/usr/bin:/bin", "MULTISLICE_NB_SLICE_ID": "2", "JOB_COMPLETION_INDEX": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "9 9 12 2\n"
+
+
+def test_other_slices_than_the_jobs_can_be_asked_for() -> None:
+    """TPU7x is on GKE alone: ranks, chips and node pools follow the slices that are named."""
+    manifest = jobset(SPEC, "image:1", accelerator_type="tpu7x-32", node_count=2)
+    jsonschema.validate(json.loads(json.dumps(manifest)), JOBSET)
+    (slices,) = manifest["spec"]["replicatedJobs"]
+    (container,) = pod(manifest)["containers"]
+    assert (slices["replicas"], slices["template"]["spec"]["parallelism"]) == (2, 4)
+    assert pod(manifest)["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"] == "tpu7x"
+    assert pod(manifest)["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x2x4"
+    assert container["resources"]["limits"] == {"google.com/tpu": 4}
+    assert "JAX_NUM_PROCESSES=8 " in container["command"][-1]
+
+
+def test_the_text_is_what_kubectl_reads() -> None:
+    """Printed, the manifest is YAML that gives the same document back, the script in lines."""
+    manifest = jobset(SPEC, "image:1", checkpoints="gs://bucket/jobs/train/checkpoints")
+    assert yaml.safe_load(str(manifest)) == manifest
+    assert "command:\n" in str(manifest)
+    assert "\\n" not in str(manifest)
+
+
+def test_no_two_listeners_share_a_port() -> None:
+    """Pods are on the host's network: JAX's coordinator must leave libtpu's ports alone."""
+    (container,) = pod(jobset(SPEC, "image:1"))["containers"]
+    ports = [port["containerPort"] for port in container["ports"]]
+    assert len(set(ports)) == 3
+    assert {8471, 8080} < set(ports)
 
 
 def test_what_a_container_gets_otherwise_is_refused() -> None:

@@ -229,3 +229,30 @@ def test_a_dry_run_shows_everything_and_does_nothing(submit: Submit, cloud: Clou
     assert not (tmp_path / "store").exists()
     script = str(plan.request.startup_script)  # type: ignore[union-attr]
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_workers_that_cannot_read_the_store_give_their_slices_back(submit: Submit, look: Any) -> None:
+    """Nothing bills on while nobody can say why it does not start."""
+    limits = replace(emulator_limits(), boot_timeout=1.0)
+    job = submit("blind", FOR_EVER, limits=limits)
+    job.store.remove("packages")
+    status = look.done(job, "failed")
+    assert "perhaps none could read the store" in status.reason
+
+
+def test_a_bare_initialize_joins_the_gang(submit: Submit, look: Any) -> None:
+    """A script that knows nothing of jobs finds address, number and rank, as on TPU VMs."""
+    script = "import jax; jax.distributed.initialize(); print(jax.process_index(), jax.device_count())"
+    job = submit("bare", f"python3 -c '{script}'")
+    look.done(job, "succeeded")
+    assert {"0 8", "1 8"} <= set(look.texts(job))
+
+
+def test_what_another_start_would_meet_again_is_final(submit: Submit, look: Any) -> None:
+    """A batch that the workers cannot share is told once, and not tried again."""
+    script = "from multislice_nb.jobs import data, initialize; initialize(); data.batches([1], batch_size=3)"
+    job = submit("odd", f"python3 -c '{script}'")
+    status = look.done(job, "failed")
+    assert len(status.attempts) == 1
+    assert "starting again would not change that" in status.reason
+    assert any("Take 2 or 4 records" in text for text in look.texts(job))

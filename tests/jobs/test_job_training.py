@@ -1,50 +1,123 @@
-"""The reference training script as a job, undisturbed and disturbed."""
+"""The reference training script as a job, undisturbed and disturbed in every way that slices are lost."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from multislice_nb import jobs
 
-    from multislice_nb import jobs
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from multislice_nb.cloud import Cloud
+
+    Submit = Callable[..., jobs.Job]
+    Fault = Callable[..., None]
+    Steps = dict[tuple[int, int], tuple[float, tuple[int, ...]]]
 
 STEPS = 16
-TRAIN = f"python3 -m multislice_nb.jobs.reference.train --steps {STEPS} --every 3 --pause 0.2"
+TRAIN = f"python3 -m multislice_nb.jobs.reference.train --steps {STEPS} --pause 0.1"
 
 
-def steps(job: jobs.Job) -> dict[tuple[int, int], tuple[float, tuple[int, ...]]]:
+def steps(job: jobs.Job, **options: Any) -> Steps:
     """Loss and record ids by step and rank, as they were last printed."""
-    lines = [(line.rank, json.loads(line.text)) for line in job.logs() if line.text.startswith("{")]
+    lines = [(line.rank, json.loads(line.text)) for line in job.logs(**options) if line.text.startswith("{")]
     return {(line["step"], rank): (line["loss"], tuple(line["ids"])) for rank, line in lines}
 
 
-def test_a_preempted_run_has_the_losses_and_batches_of_an_undisturbed_one(
-    submit: Callable[..., jobs.Job], fault: Callable[..., None], look: Any
+@pytest.fixture(scope="module")
+def calm(emulator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[jobs.Job]:
+    """A run that nothing happens to, for all tests of this module; it is still under way when the first one begins."""
+    import multislice_nb as ms
+
+    job = jobs.submit(
+        "calm",
+        f"{TRAIN} --every 5",
+        accelerator_type="v4-8",
+        node_count=2,
+        requirements=(),
+        store=tmp_path_factory.mktemp("calm"),
+        cloud=ms.connect(emulator=True),
+    )
+    assert isinstance(job, jobs.Job)
+    yield job
+    job._delete_queued_resource(wait=True)
+
+
+def expected(calm: jobs.Job, look: Any) -> Steps:
+    """What every run must come to."""
+    assert calm.wait(timeout=120).state == "succeeded", look.told(calm)
+    found = steps(calm)
+    assert len(found) == 2 * STEPS, look.told(calm)
+    return found
+
+
+def kinds(job: jobs.Job) -> list[str]:
+    """What the ends of its attempts counted as."""
+    return [attempt.kind for attempt in job.status().attempts]
+
+
+def test_slices_lost_in_the_middle_and_again_change_nothing(
+    submit: Submit, fault: Fault, calm: jobs.Job, look: Any
 ) -> None:
-    """One loses a slice in the middle, and goes on from its last checkpoint to the very same numbers."""
-    undisturbed = submit("calm", TRAIN)
-    disturbed = submit("rough", TRAIN, spot=True)
-    look.until(disturbed, lambda _: any(step >= 7 for step, _ in steps(disturbed)), 90)
+    """One slice goes and is waited for while there is no capacity, then the other; losses and batches are the same."""
+    job = submit("rough", f"{TRAIN} --every 3", spot=True)
+    look.until(job, lambda _: any(step >= 7 for step, _ in steps(job)), 90)
+    fault("stock-out", generation="v4")
     fault("preempt", node="rough-1")
-    assert disturbed.wait(timeout=120).state == "succeeded", look.told(disturbed)
-    assert undisturbed.wait(timeout=120).state == "succeeded", look.told(undisturbed)
-    assert [attempt.kind for attempt in disturbed.status().attempts] == ["repair", "success"]
-    starts = [line.text for line in disturbed.logs(ranks=[0]) if "devices, from step" in line.text]
+    look.until(job, lambda status: status.state == "repairing")
+    fault("capacity", generation="v4")
+    look.until(job, lambda _: bool(steps(job, attempt=2)), 90)
+    fault("preempt", node="rough-0")
+    assert job.wait(timeout=120).state == "succeeded", look.told(job)
+    assert kinds(job) == ["repair", "repair", "success"], look.told(job)
+    starts = [line.text for line in job.logs(ranks=[0]) if "devices, from step" in line.text]
     assert starts[0] == "8 devices, from step 0"
-    assert int(starts[1].split()[-1]) >= 6
-    expected = steps(undisturbed)
-    assert len(expected) == 2 * STEPS
-    assert steps(disturbed) == expected
+    assert all(int(start.split()[-1]) >= 6 for start in starts[1:])
+    whole = expected(calm, look)
+    assert steps(job) == whole
 
     # The next run goes on from the checkpoint of step 15 with half of the slices.
-    disturbed.retry(node_count=1)
-    assert disturbed.wait(timeout=120).state == "succeeded", look.told(disturbed)
-    alone = steps(disturbed)
+    job.retry(node_count=1)
+    assert job.wait(timeout=120).state == "succeeded", look.told(job)
+    alone = steps(job)
     assert list(alone) == [(STEPS, 0)]
     loss, ids = alone[STEPS, 0]
-    assert loss == pytest.approx(expected[STEPS, 0][0], rel=1e-5)
-    assert sorted(ids) == sorted(expected[STEPS, 0][1] + expected[STEPS, 1][1])
+    assert loss == pytest.approx(whole[STEPS, 0][0], rel=1e-5)
+    assert sorted(ids) == sorted(whole[STEPS, 0][1] + whole[STEPS, 1][1])
+
+
+def stopped_in_a_save(job: jobs.Job, fault: Fault, node: str) -> str:
+    """Stop a slice in its tracks at a moment when a checkpoint is half written; gives that one's name."""
+    limit = time.monotonic() + 90
+    while time.monotonic() < limit:
+        fault("hang", node=node)
+        drafts = [name for name in job.store.list("jobs/early/checkpoints/steps") if "tmp" in name]
+        if drafts:
+            return drafts[0]
+        fault("hang", node=node, on=False)
+        assert not job.status().is_over
+        time.sleep(0.02)
+    raise AssertionError("no save was met")
+
+
+def test_slices_lost_while_starting_and_while_saving_change_nothing(
+    submit: Submit, fault: Fault, calm: jobs.Job, cloud: Cloud, look: Any
+) -> None:
+    """One slice goes before the first step, the other with half a checkpoint, which is never loaded."""
+    job = submit("early", f"{TRAIN} --every 1", spot=True)
+    look.until(job, lambda status: status.queued_resource == "ACTIVE")
+    assert not steps(job)
+    fault("preempt", node="early-1")
+    look.until(job, lambda _: any(step >= 2 for step, _ in steps(job)), 90)
+    draft = stopped_in_a_save(job, fault, "early-1")
+    fault("preempt", node="early-1")
+    assert job.wait(timeout=120).state == "succeeded", look.told(job)
+    assert kinds(job)[-2:] == ["repair", "success"], look.told(job)
+    assert draft not in job.store.list("jobs/early/checkpoints/steps")
+    assert steps(job) == expected(calm, look)

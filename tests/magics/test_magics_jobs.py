@@ -42,6 +42,11 @@ def test_a_job_is_submitted_followed_and_removed(
     logged = repr(run(f"%multislice job logs hello --grep said {store}"))
     assert logged.count("said") == 2
     assert repr(run(f"%multislice job logs hello --errors {store}")) == "No errors."
+    supervisors = repr(run(f"%multislice job logs hello --supervisor {store}"))
+    assert "attempt 1: coordinator" in supervisors
+    manifest = run(f"%multislice job jobset hello --image image:1 --accelerator-type tpu7x-32 {store}")
+    assert manifest["kind"] == "JobSet"
+    assert "cloud.google.com/gke-tpu-accelerator: tpu7x" in repr(manifest)
     run(f"%multislice job results hello {tmp_path / 'out'} {store}")
     assert len(list((tmp_path / "out").rglob("kept.txt"))) == 2
     run(f"%multislice job remove hello {store}")
@@ -54,8 +59,9 @@ def test_a_job_is_cancelled_and_tried_again(store: str, run: Run, tmp_path: Path
     run(f"%multislice job submit again {WHERE} {store} --folder {tmp_path / '.'} sleep 600")
     run(f"%multislice job cancel again {store}")
     assert run(f"%multislice job wait again --timeout 2m {store}").state == "cancelled"
-    run(f"%multislice job retry again {store}")
-    assert run(f"%multislice job status again {store}").run == 2
+    run(f"%multislice job retry again --node-count 1 {store}")
+    status = run(f"%multislice job status again {store}")
+    assert (status.run, status.shape) == (2, "v4-8")
     run(f"%multislice job cancel again {store}")
     assert run(f"%multislice job wait again --timeout 2m {store}").is_cleaned_up
 
@@ -68,7 +74,7 @@ def test_cells_of_this_notebook_become_a_job(store: str, run: Run, shell: Intera
     assert "gcloud compute tpus queued-resources create cells" in str(shown)
     with pytest.raises(errors.InvalidRequestError, match="no parameter y"):
         run(f"%multislice job submit cells {WHERE} {store} --cells {number} -p y 3 --dry-run")
-    with pytest.raises(errors.MagicError, match=r"No cell In\[999\]"):
+    with pytest.raises(errors.InvalidRequestError, match=r"No cell In\[999\]"):
         run(f"%multislice job submit cells {WHERE} {store} --cells 999 --dry-run")
     with pytest.raises(errors.MagicError, match="either a command or a notebook"):
         run(f"%multislice job submit cells {WHERE} {store} --cells {number} ls")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,11 +100,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     results = Path(os.environ.get("MULTISLICE_NB_RESULTS", "."))
     for step in range(start + 1, arguments.steps + 1):
         batch = next(data)
-        state, loss = train_step(state, on_mesh(batch, mesh))
-        line = {"step": step, "loss": float(loss), "ids": batch["id"].tolist()}
-        print(json.dumps(line))
+        # All of this process's devices are waited for: what one of them still says about its connections would
+        # otherwise come in the middle of our line.
+        state, loss = jax.block_until_ready(train_step(state, on_mesh(batch, mesh)))
+        line = json.dumps({"step": step, "loss": float(loss), "ids": batch["id"].tolist()}) + "\n"
+        sys.stdout.write(line)
         with (results / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(line)
         checkpoints.after(step, state, data)
         time.sleep(arguments.pause)
     checkpoints.close()

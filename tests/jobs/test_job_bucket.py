@@ -1,0 +1,89 @@
+"""Whole jobs whose store is a bucket."""
+
+from __future__ import annotations
+
+import json
+import threading
+from base64 import b64encode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from multislice_nb import jobs
+from multislice_nb.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from multislice_nb.cloud import Cloud
+
+SECRET = "hunter2-is-a-long-secret"
+VERSION = "projects/p/secrets/token/versions/1"
+
+
+class SecretManager(BaseHTTPRequestHandler):
+    """The one call of Secret Manager that a worker makes, for those who bring a token."""
+
+    def do_GET(self) -> None:
+        """Hand out the secret."""
+        known = self.path == f"/v1/{VERSION}:access" and self.headers["Authorization"].startswith("Bearer ")
+        answer = {"payload": {"data": b64encode(SECRET.encode()).decode()}} if known else {}
+        content = json.dumps(answer).encode()
+        self.send_response(200 if known else 403)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def secret_manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A Secret Manager of this test's own."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), SecretManager) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = f"http://127.0.0.1:{server.server_port}/"
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER", place)
+        yield
+        server.shutdown()
+
+
+def test_a_job_in_a_bucket_runs_from_submit_to_results(
+    submit: Callable[..., jobs.Job], bucket: str, secret_manager: None, tmp_path: Path, look: Any
+) -> None:
+    """Code, control, log and results go through the bucket; the secret reaches the command and nothing else."""
+    (tmp_path / "work.py").write_text(
+        "import os, pathlib\n"
+        "print('token', os.environ['TOKEN'], len(os.environ['TOKEN']))\n"
+        "folder = pathlib.Path(os.environ['MULTISLICE_NB_RESULTS'])\n"
+        "(folder / 'rank.txt').write_text(os.environ['MULTISLICE_NB_RANK'])\n"
+        "assert os.environ['MULTISLICE_NB_CHECKPOINTS'].startswith('gs://bucket/')\n"
+    )
+    job = submit(
+        "buckets", "python3 work.py", folder=tmp_path, store=f"{bucket}/jobs", secrets={"TOKEN": VERSION}
+    )
+    lines = [line.text for line in job.logs(follow=True)]
+    look.done(job, "succeeded")
+    assert lines == [f"token {'*' * len(SECRET)} {len(SECRET)}"] * 2
+    files = job.results(tmp_path / "results")
+    assert [path.read_text() for path in files] == ["0", "1"]
+    for name in job.store.walk():
+        assert SECRET.encode() not in (job.store.read(name) or b""), name
+    job.remove()
+    assert job.store.list("jobs") == []
+
+
+def test_a_store_that_the_workers_cannot_reach_is_refused(
+    cloud: Cloud, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bucket of Google Cloud is no place for the emulator's workers, a local one none for real workers."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    with pytest.raises(InvalidRequestError, match="no credentials for it"):
+        jobs.submit("far", "true", accelerator_type="v4-8", store="gs://far/jobs", cloud=cloud)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost:9")
+    monkeypatch.setattr(type(cloud), "is_emulator", False)
+    with pytest.raises(InvalidRequestError, match="cannot reach"):
+        jobs.submit("near", "true", accelerator_type="v4-8", store=f"{bucket}/jobs", cloud=cloud)

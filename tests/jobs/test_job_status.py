@@ -1,0 +1,98 @@
+"""What people see of a job: text, HTML and the panel's tab, all from the documents of its store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pytest
+
+from multislice_nb import jobs
+from multislice_nb.jobs import JobSpec, Store, layout
+from multislice_nb.jobs.gang import Gang
+from multislice_nb.jobs.status import read_status
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from multislice_nb.cloud import Cloud
+
+SPEC = JobSpec(name="told", command="x", accelerator_type="v4-8", node_count=2)
+ERROR = "ValueError: bad <shard>"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """The store of a job whose rank 1 failed, with its log, and whose slices are gone."""
+    made = Store(tmp_path / "store")
+    made.write_json(f"{layout.job_folder('told')}/{layout.JOB}", SPEC.to_json())
+    run = made.child(layout.run_folder("told", 1))
+    run.write_json(layout.JOB, SPEC.to_json())
+    document = {"time": time.time() - 60, "queued_resource": "told", "zone": "us-central2-b", "project": "p"}
+    run.write_json(layout.RUN, {**document, "nodes": "told-[0-9]+", "emulator": True, "created": True})
+    gang = Gang(run, SPEC)
+    gang.form(1, "10.0.0.1:8476", ["a", "b"])
+    gang.stop(1, "failure", 1, "rank 1 (slice 1, worker 0): exit status 2", code=2)
+    for rank, code in ((0, -15), (1, 2)):
+        first = {"time": time.time(), "line": ERROR} if rank else None
+        left = {
+            "rank": rank,
+            "code": code,
+            "time": time.time(),
+            "by_itself": bool(rank),
+            "first_error": first,
+        }
+        gang.left(1, rank, left)
+        text = f"hello from {rank}\n" + (f"{ERROR}\n" if rank else "")
+        run.write(f"{layout.log_folder(rank, 1)}/000000.log", text.encode())
+        run.write_json(f"{layout.log_folder(rank, 1)}/000000.json", {"marks": [[time.time(), len(text)]]})
+    gang.judge(1, ["a", "b"])
+    gang.end("failed", "rank 1 (slice 1, worker 0): exit status 2; starting again would not change that")
+    return made
+
+
+def test_a_failure_is_told_with_the_workers_own_words(store: Store, cloud: Cloud) -> None:
+    """Who failed first and what it said stand beside the attempt; in HTML nothing becomes markup."""
+    status = jobs.get("told", store=store, cloud=cloud).status()
+    assert status.is_cleaned_up
+    assert f"first error: {ERROR}" in str(status)
+    assert "ValueError: bad &lt;shard&gt;" in status._repr_html_()
+    assert "<shard>" not in status._repr_html_()
+
+
+def test_on_google_cloud_the_machines_own_logs_are_a_link_away(store: Store) -> None:
+    """The page asks for the run's nodes, whatever their number; with the emulator there is none."""
+    run = store.child(layout.run_folder("told", 1))
+    document = run.read_json(layout.RUN) or {}
+    assert not read_status(store, SPEC, 1, document, "").log_link
+    link = read_status(store, SPEC, 1, {**document, "emulator": False}, "").log_link
+    assert link.startswith("https://console.cloud.google.com/logs/query;query=")
+    assert 'resource.labels.node_id=~"^told-[0-9]+$"' in unquote(link)
+    assert link.endswith("?project=p")
+
+
+def test_the_tab_shows_jobs_their_logs_and_their_errors(store: Store, cloud: Cloud) -> None:
+    """A table of all jobs, the log of the chosen one, and of all its workers the first error, with the magics."""
+    pytest.importorskip("ipywidgets")
+    from multislice_nb.widgets.jobs_tab import JobsTab
+
+    def quietly(work: Any, then: Any) -> None:
+        then(asyncio.run(work(lambda _: None)))
+
+    session: Any = SimpleNamespace(cloud=cloud, connected=lambda: cloud)
+    desk: Any = SimpleNamespace(quietly=quietly)
+    tab = JobsTab(session, desk, store.url)
+    assert "No jobs" in tab._table.value
+    tab.show(SimpleNamespace())  # type: ignore[arg-type]
+    assert "told" in tab._table.value
+    tab.logs.click()
+    assert "[1:0] hello from 0" in tab._detail.value
+    assert "%multislice job logs told<" in tab._detail.value
+    tab.errors.click()
+    assert "[1:1] ValueError: bad &lt;shard&gt;" in tab._detail.value
+    assert "hello" not in tab._detail.value
+    assert "%multislice job logs told --errors<" in tab._detail.value
+    assert tab.cancel.disabled
