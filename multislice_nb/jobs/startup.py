@@ -64,8 +64,10 @@ def _endpoints() -> dict[str, str]:
     if STORAGE_EMULATOR in found:
         place = found[STORAGE_EMULATOR]
         found[STORAGE_EMULATOR] = place if "://" in place else f"http://{place}"
-        # TensorStore, which writes Orbax's arrays, has a name of its own for the same thing.
+        # TensorStore, which writes Orbax's arrays, has a name of its own for the same thing; and gcsfs must not ask
+        # Google what kind of bucket it is.
         found["TENSORSTORE_GCS_HTTP_URL"] = found[STORAGE_EMULATOR]
+        found["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
     return found
 
 

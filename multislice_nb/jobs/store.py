@@ -213,9 +213,14 @@ def _normal(url: str) -> str:
 
 def _filesystem(protocol: str) -> Any:
     try:
+        # Another machine writes here too: a listing that was kept would be wrong.
+        if protocol == "gs" and os.environ.get(STORAGE_EMULATOR):
+            # The plain class: the one that fsspec takes asks Google, credentials in hand, what kind of bucket it is.
+            from gcsfs.core import GCSFileSystem
+
+            return GCSFileSystem(token="anon", use_listings_cache=False)  # noqa: S106 - that there is none
         import fsspec
 
-        # Another machine writes here too: a listing that was kept would be wrong.
         return fsspec.filesystem(protocol, use_listings_cache=False)
     except ImportError as error:
         raise ConfigurationError.of_library(f"A store at {protocol}://", error, "gcs") from error

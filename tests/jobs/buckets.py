@@ -24,6 +24,7 @@ def serving(bucket: str = "bucket") -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
         patch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://127.0.0.1:{port}")
+        patch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         _know_preconditions(server, patch)
         made.start()
         try:

@@ -80,10 +80,11 @@ def test_a_store_that_the_workers_cannot_reach_is_refused(
     cloud: Cloud, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bucket of Google Cloud is no place for the emulator's workers, a local one none for real workers."""
-    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
-    with pytest.raises(InvalidRequestError, match="no credentials for it"):
-        jobs.submit("far", "true", accelerator_type="v4-8", store="gs://far/jobs", cloud=cloud)
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost:9")
+    store = jobs.Store(f"{bucket}/jobs")
+    with monkeypatch.context() as google:
+        google.delenv("STORAGE_EMULATOR_HOST")
+        with pytest.raises(InvalidRequestError, match="no credentials for it"):
+            jobs.submit("far", "true", accelerator_type="v4-8", store=store, cloud=cloud)
     monkeypatch.setattr(type(cloud), "is_emulator", False)
     with pytest.raises(InvalidRequestError, match="cannot reach"):
-        jobs.submit("near", "true", accelerator_type="v4-8", store=f"{bucket}/jobs", cloud=cloud)
+        jobs.submit("near", "true", accelerator_type="v4-8", store=store, cloud=cloud)
