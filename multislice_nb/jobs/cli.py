@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     logs.add_argument("--follow", "-f", action="store_true", help="go on until the job has ended")
     logs.add_argument("--ranks", type=_ranks, help="only these workers, as 0,2-3")
     logs.add_argument("--attempt", type=int, help="only this attempt")
-    logs.add_argument("--grep", metavar="REGEX", help="only lines that match")
+    logs.add_argument("--grep", metavar="REGEX", type=_pattern, default="", help="only lines that match")
     logs.add_argument(
         "--errors", action="store_true", help="only lines that look like errors, the first first"
     )
@@ -73,7 +74,9 @@ def _submit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-count", type=int, default=1)
     parser.add_argument("--folder", help="folder of the code")
     parser.add_argument("--notebook", help="execute this notebook instead of a command")
-    parser.add_argument("--parameters", default="{}", help="the notebook's parameters, as JSON")
+    parser.add_argument(
+        "--parameters", type=_parameters, default={}, help="the notebook's parameters, as JSON"
+    )
     parser.add_argument("--requirement", action="append", help="a package, as pip writes it; repeatable")
     parser.add_argument("--setup", default="", help="a shell command that prepares each worker once")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
@@ -121,8 +124,7 @@ def _status(job: Job, _: argparse.Namespace) -> None:
 
 
 def _cancel(job: Job, _: argparse.Namespace) -> None:
-    job.cancel()
-    print(f"Job {job.name} ends; its logs and results are kept, its slices are deleted.")
+    print(job.cancel().ending())
 
 
 def _retry(job: Job, arguments: argparse.Namespace) -> None:
@@ -146,13 +148,12 @@ def _jobset(job: Job, arguments: argparse.Namespace) -> None:
 
 
 def _logs(job: Job, arguments: argparse.Namespace) -> None:
-    import re
-
+    wanted = re.compile(arguments.grep)
     if arguments.errors:
         for line in job.errors(attempt=arguments.attempt):
-            print(line)
+            if wanted.search(line.text):
+                print(line)
         return
-    wanted = re.compile(arguments.grep or "")
     for line in job.logs(
         ranks=arguments.ranks,
         attempt=arguments.attempt,
@@ -210,8 +211,8 @@ def _submit(arguments: argparse.Namespace) -> object:
             fix="End with --command and its words, or name --notebook.",
         )
     if arguments.notebook:
-        parameters = json.loads(arguments.parameters)
-        return jobs.submit_notebook(arguments.name, arguments.notebook, parameters=parameters, **options)
+        given = arguments.parameters
+        return jobs.submit_notebook(arguments.name, arguments.notebook, parameters=given, **options)
     return jobs.submit(arguments.name, command[0] if len(command) == 1 else shlex.join(command), **options)
 
 
@@ -244,3 +245,21 @@ def _ranks(text: str) -> list[int]:
         return [rank for first, _, last in ranges for rank in range(int(first), int(last or first) + 1)]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} does not name ranks; write them as 0,2-3") from None
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+def _parameters(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object, as '{{\"steps\": 100}}' is")
+    return found

@@ -55,7 +55,7 @@ class Job:
         if document is None:
             raise NotFoundError(
                 f"There is no job {name} in {store.url}.",
-                fix="multislice_nb.jobs.list() shows those there are.",
+                fix="`job list` shows those there are.",
             )
         self.store = store
         self.submitted = JobSpec.from_json(document)
@@ -197,13 +197,20 @@ class Job:
     def cancel(self, *, reason: str = "it was cancelled") -> Self:
         """End it: the command is ended on all workers, logs and results are kept, the slices are deleted.
 
-        Cancelling what has ended does nothing.
+        Cancelling what has ended does nothing but see to what is left of it.
         """
         state, _ = self._queued_resource(self._run_document())
         Gang(self._run_store(), self.spec).end("cancelled", reason)
         if state != "ACTIVE":  # no worker is there who could see to it
             self._delete_queued_resource(wait=False)
         return self
+
+    def ending(self) -> str:
+        """What becomes of it after it was cancelled, in a sentence."""
+        end = self._run_store().read_json(layout.END) or {}
+        if end.get("outcome") == "cancelled":
+            return f"Job {self.name} ends; its logs and results are kept, its slices are deleted."
+        return f"Job {self.name} has {end.get('outcome')} already."
 
     def results(self, target: str | Path) -> list[Path]:
         """Copy its results to a folder, one folder for each worker.

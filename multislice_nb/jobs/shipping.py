@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.jobs.store import Store
 
-__all__ = ["PART", "Shipper"]
+__all__ = ["PART", "Shipper", "ship_rest"]
 
 PART = 4 << 20
 """Bytes of a part."""
@@ -146,17 +146,53 @@ class Shipper:
         return True
 
     def _upload(self, number: int, part: _Part, length: int) -> None:
-        content = self._read(number * PART, length)
-        self._store.write(f"{self._folder}/{number:06d}.log", content)
-        self._store.write_json(f"{self._folder}/{number:06d}.json", {"marks": part.marks})
+        _put(self._store, self._folder, number, self._read(number * PART, length), part.marks)
 
     def _read(self, start: int, length: int) -> bytes:
-        """Bytes of the file with secrets masked, those that reach over the edges of the part included."""
-        reach = max((len(mask) for mask in self._masks), default=0)
-        before = min(reach, start)
-        with self._path.open("rb") as file:
-            file.seek(start - before)
-            content = file.read(before + length + reach)
-        for mask in self._masks:
-            content = content.replace(mask, b"*" * len(mask))
-        return content[before : before + length]
+        return _masked(self._path, start, length, self._masks)
+
+
+def ship_rest(path: Path, store: Store, folder: str, masks: Sequence[str] = ()) -> int:
+    """Upload what an earlier shipper of this file, ended with its machine, did not get to.
+
+    Args:
+        path: The file, which grows no more.
+        store: The store of the run.
+        folder: Where its parts are.
+        masks: Values that must not be shown.
+
+    Returns:
+        How many bytes were missing.
+
+    Raises:
+        OSError: The store does not answer.
+    """
+    about = path.stat()
+    there = store.walk(folder)
+    missing = 0
+    for number in range((about.st_size + PART - 1) // PART):
+        name, length = f"{number:06d}", min(about.st_size - number * PART, PART)
+        shipped = there.get(f"{name}.log", 0)
+        if shipped < length:
+            marks = (store.read_json(f"{folder}/{name}.json") or {}).get("marks", [])
+            content = _masked(path, number * PART, length, [mask.encode() for mask in masks if mask])
+            _put(store, folder, number, content, [*marks, (round(about.st_mtime, 3), length)])
+            missing += length - shipped
+    return missing
+
+
+def _put(store: Store, folder: str, number: int, content: bytes, marks: Sequence[tuple[float, int]]) -> None:
+    store.write(f"{folder}/{number:06d}.log", content)
+    store.write_json(f"{folder}/{number:06d}.json", {"marks": marks})
+
+
+def _masked(path: Path, start: int, length: int, masks: Sequence[bytes]) -> bytes:
+    """Bytes of a file with secrets masked, those that reach over the edges of the part included."""
+    reach = max((len(mask) for mask in masks), default=0)
+    before = min(reach, start)
+    with path.open("rb") as file:
+        file.seek(start - before)
+        content = file.read(before + length + reach)
+    for mask in masks:
+        content = content.replace(mask, b"*" * len(mask))
+    return content[before : before + length]

@@ -161,9 +161,9 @@ class JobStatus:
         run = f" · run {self.run}" if self.run > 1 else ""
         first = f"{self.name}   {self.shape}{run} · {self.state} · {self.lasted}"
         lines = [f"{first} · {self.reason}" if self.reason else first, *self._attempt_lines()]
-        if not self.is_over:
+        if not self.is_over and self.state != "queued":
             lines += [f"  {worker}" for worker in self.workers]
-        elif self.queued_resource:
+        elif self.is_over and self.queued_resource:
             lines.append(f"  its queued resource is still {self.queued_resource}")
         if self.log_link:
             lines.append(f"  Cloud Logging: {self.log_link}")
@@ -189,7 +189,7 @@ class JobStatus:
             parts.append(
                 html_table(("attempt", "lasted", "counts as", "reason", "first error"), rows, caption=caption)
             )
-        if not self.is_over:
+        if not self.is_over and self.state != "queued":
             workers = [
                 (worker.place, worker.phase or "not heard of", worker.heard) for worker in self.workers
             ]
@@ -245,6 +245,8 @@ def _attempts(gang: Gang, names: set[str], end: dict[str, Any] | None) -> tuple[
         stop = gang.store.read_json(layout.stop_key(number)) or {}
         verdict = gang.store.read_json(layout.verdict_key(number)) or {}
         kind, reason, ended = str(verdict.get("kind", "")), str(stop.get("reason", "")), stop.get("time")
+        if kind == "repair" and stop.get("cause") == "failure":
+            reason = f"{reason}, when a slice was lost"
         if number == last and end is not None and not kind:
             kind = "success" if end["outcome"] == "succeeded" else str(end["outcome"])
             reason, ended = reason or str(end["reason"]), ended or end["time"]

@@ -273,7 +273,7 @@ def _existing(job: Job, spec: JobSpec) -> Job:
     if differing:
         raise AlreadyExistsError(
             f"There is a job {spec.name} already, and it differs in {', '.join(differing)}.",
-            fix="Choose another name, or remove that one: multislice_nb.jobs.get(name).remove().",
+            fix=f"Choose another name, or remove that one when it has ended: job remove {spec.name}.",
         )
     return job
 

@@ -30,7 +30,7 @@ from multislice_nb.jobs.ending import finish
 from multislice_nb.jobs.gang import Gang
 from multislice_nb.jobs.machine import Machine, access_token
 from multislice_nb.jobs.record import JobSpec
-from multislice_nb.jobs.shipping import Shipper
+from multislice_nb.jobs.shipping import Shipper, ship_rest
 from multislice_nb.jobs.store import Store
 from multislice_nb.jobs.tpu_api import OwnQueuedResource
 from multislice_nb.jobs.worker import Signals, Worker, local_folder, log, new_boot, place, rank_of
@@ -98,6 +98,7 @@ def _supervise(worker: Worker, shipper: Shipper) -> None:
     if left:
         log.warning("ended %d processes that an earlier supervisor left", left)
     trouble = _prepare(worker)
+    _ship_what_was_left(worker)
     if trouble:
         worker.gang.end("failed", f"{worker.place} could not be prepared: {trouble}", rank=worker.rank)
     while not worker.signals.terminated:
@@ -108,6 +109,19 @@ def _supervise(worker: Worker, shipper: Shipper) -> None:
     if not worker.signals.terminated:
         finish(worker, shipper.flush)
     log.info("this supervisor ends")
+
+
+def _ship_what_was_left(worker: Worker) -> None:
+    """Logs of earlier boots: their last words were still on this disk when the machine went down."""
+    for path in sorted((worker.folder / "logs").glob("[0-9]*.log")):
+        folder = layout.log_folder(worker.rank, int(path.stem))
+        try:
+            missing = ship_rest(path, worker.gang.store, folder, worker.masks)
+        except OSError as error:
+            log.warning("the rest of %s could not be uploaded: %s", path.name, error)
+            return
+        if missing:
+            log.info("uploaded the last %d bytes of %s, which an earlier boot left", missing, path.name)
 
 
 def _logging(path: Path) -> Path:

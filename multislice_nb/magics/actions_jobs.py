@@ -114,8 +114,7 @@ class JobActions(Base):
 
     def job_cancel(self, name: str, *, store: str | None = None) -> Note:
         """`job cancel`."""
-        self._job(name, store).cancel()
-        return Note(f"Job {name} ends; its logs and results are kept, its slices are deleted.")
+        return Note(self._job(name, store).cancel().ending())
 
     def job_retry(self, name: str, *, node_count: int | None = None, store: str | None = None) -> Job:
         """`job retry`."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from multislice_nb.jobs import layout, shipping
 from multislice_nb.jobs.logs import read_logs, search_logs
 from multislice_nb.jobs.record import JobSpec
-from multislice_nb.jobs.shipping import Shipper
+from multislice_nb.jobs.shipping import Shipper, ship_rest
 from multislice_nb.jobs.store import Store
 
 if TYPE_CHECKING:
@@ -90,6 +90,23 @@ def test_secrets_are_masked_also_across_parts(tmp_path: Path, monkeypatch: pytes
     parts = [name for name in store.walk(layout.log_folder(0, 1)) if name.endswith(".log")]
     content = b"".join(store.read(f"{layout.log_folder(0, 1)}/{name}") or b"" for name in parts)
     assert content == b"x" * 60 + b"*" * 8 + b"y" * 60 + b"*" * 8 + b"\n"
+
+
+def test_what_a_machine_left_on_its_disk_is_shipped_after_its_reboot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last words before a reset arrive, in their place and without secrets; what is there is left alone."""
+    monkeypatch.setattr(shipping, "PART", 16)
+    monkeypatch.setattr("multislice_nb.jobs.logs.PART", 16)
+    path, store, folder = tmp_path / "out.log", Store(tmp_path / "store"), layout.log_folder(0, 1)
+    path.write_text("first\nsecond\n")
+    assert shipped(store, path).close(10.0)
+    with path.open("a") as output:
+        output.write("third hunter22\nlast\n")
+    assert ship_rest(path, store, folder, masks=("hunter22",)) == 20
+    assert ship_rest(path, store, folder, masks=("hunter22",)) == 0
+    lines = [line.text for line in read_logs(store, SPEC, ranks=[0])]
+    assert lines == ["first", "second", "third ********", "last"]
 
 
 def test_the_first_error_is_noticed_while_it_is_written(tmp_path: Path) -> None:

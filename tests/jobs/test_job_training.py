@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     Steps = dict[tuple[int, int], tuple[float, tuple[int, ...]]]
 
 STEPS = 16
-TRAIN = f"python3 -m multislice_nb.jobs.reference.train --steps {STEPS} --pause 0.1"
+TRAIN = f"python3 -m multislice_nb.jobs.reference.train --steps {STEPS}"
+# Slowly at first, so that there is time to disturb it.
+SLOWLY = "--pause $([ $MULTISLICE_NB_ATTEMPT -le {attempts} ] && echo 0.25 || echo 0)"
 
 
 def steps(job: jobs.Job, **options: Any) -> Steps:
@@ -37,7 +39,7 @@ def calm(emulator_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
     job = jobs.submit(
         "calm",
-        f"{TRAIN} --every 5",
+        f"{TRAIN} --every 6",
         accelerator_type="v4-8",
         node_count=2,
         requirements=(),
@@ -57,6 +59,19 @@ def expected(calm: jobs.Job, look: Any) -> Steps:
     return found
 
 
+def assert_same(job: jobs.Job, whole: Steps) -> None:
+    """What it printed is what the undisturbed run printed, step by step to the end.
+
+    The last lines of a machine that is taken away without notice are lost with its disk. A line that is missing is
+    such a one: the other worker has the loss of that step, which comes from the whole batch and all steps before it.
+    """
+    found = steps(job)
+    assert found == {key: whole[key] for key in found}
+    assert {step for step, _ in found} == {step for step, _ in whole}
+    assert {(STEPS, 0), (STEPS, 1)} <= set(found)
+    assert len(whole) - len(found) <= STEPS / 2
+
+
 def kinds(job: jobs.Job) -> list[str]:
     """What the ends of its attempts counted as."""
     return [attempt.kind for attempt in job.status().attempts]
@@ -65,22 +80,24 @@ def kinds(job: jobs.Job) -> list[str]:
 def test_slices_lost_in_the_middle_and_again_change_nothing(
     submit: Submit, fault: Fault, calm: jobs.Job, look: Any
 ) -> None:
-    """One slice goes and is waited for while there is no capacity, then the other; losses and batches are the same."""
-    job = submit("rough", f"{TRAIN} --every 3", spot=True)
-    look.until(job, lambda _: any(step >= 7 for step, _ in steps(job)), 90)
+    """One slice goes and is waited for while there is no capacity, then the other, with notice: the same losses."""
+    job = submit("rough", f"{TRAIN} --every 3 {SLOWLY.format(attempts=2)}", spot=True)
+    look.until(job, lambda _: any(step >= 6 for step, _ in steps(job)), 90)
     fault("stock-out", generation="v4")
     fault("preempt", node="rough-1")
     look.until(job, lambda status: status.state == "repairing")
     fault("capacity", generation="v4")
     look.until(job, lambda _: bool(steps(job, attempt=2)), 90)
-    fault("preempt", node="rough-0")
+    fault("preempt", node="rough-0", warning=3.0)
     assert job.wait(timeout=120).state == "succeeded", look.told(job)
     assert kinds(job) == ["repair", "repair", "success"], look.told(job)
     starts = [line.text for line in job.logs(ranks=[0]) if "devices, from step" in line.text]
     assert starts[0] == "8 devices, from step 0"
-    assert all(int(start.split()[-1]) >= 6 for start in starts[1:])
+    assert int(starts[1].split()[-1]) >= 3
+    # Of the second loss there was notice: it was saved in time, and nothing is done again.
+    assert int(starts[2].split()[-1]) == max(step for step, _ in steps(job, attempt=2))
     whole = expected(calm, look)
-    assert steps(job) == whole
+    assert_same(job, whole)
 
     # The next run goes on from the checkpoint of step 15 with half of the slices.
     job.retry(node_count=1)
@@ -110,7 +127,7 @@ def test_slices_lost_while_starting_and_while_saving_change_nothing(
     submit: Submit, fault: Fault, calm: jobs.Job, cloud: Cloud, look: Any
 ) -> None:
     """One slice goes before the first step, the other with half a checkpoint, which is never loaded."""
-    job = submit("early", f"{TRAIN} --every 1", spot=True)
+    job = submit("early", f"{TRAIN} --every 1 {SLOWLY.format(attempts=2)}", spot=True)
     look.until(job, lambda status: status.queued_resource == "ACTIVE")
     assert not steps(job)
     fault("preempt", node="early-1")
@@ -120,4 +137,4 @@ def test_slices_lost_while_starting_and_while_saving_change_nothing(
     assert job.wait(timeout=120).state == "succeeded", look.told(job)
     assert kinds(job)[-2:] == ["repair", "success"], look.told(job)
     assert draft not in job.store.list("jobs/early/checkpoints/steps")
-    assert steps(job) == expected(calm, look)
+    assert_same(job, expected(calm, look))
