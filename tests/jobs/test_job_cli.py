@@ -43,6 +43,7 @@ def test_a_job_from_a_shell(cloud: Cloud, tmp_path: Path, capsys: pytest.Capture
     assert "succeeded" in capsys.readouterr().out
     assert job("results", "shell", str(tmp_path / "here"), *store) == 0
     assert (tmp_path / "here" / "rank-00000" / "made").exists()
+    capsys.readouterr()
     assert job("jobset", "shell", *store, "--image", "image:1") == 0
     assert yaml.safe_load(capsys.readouterr().out)["kind"] == "JobSet"
     assert job("remove", "shell", *store) == 0
@@ -54,6 +55,16 @@ def test_a_command_and_a_notebook_exclude_each_other(cloud: Cloud, tmp_path: Pat
     """Neither is as wrong as both."""
     with pytest.raises(InvalidRequestError, match="either a command or a notebook"):
         job("submit", "x", "--store", str(tmp_path), "--accelerator-type", "v4-8")
+
+
+@pytest.mark.parametrize("words", [["logs", "x", "--grep", "("], ["submit", "x", "--parameters", "[1]"]])
+def test_a_wrong_word_is_told_without_a_traceback(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The parser says which word it is and what is wrong with it."""
+    with pytest.raises(SystemExit):
+        job(*words)
+    assert "is no" in capsys.readouterr().err
 
 
 def test_ranks_are_read_as_everywhere() -> None:
