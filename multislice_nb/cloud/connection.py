@@ -22,7 +22,6 @@ from multislice_nb.errors import MultisliceError, NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from multislice_nb.cloud.ledger import Entry
     from multislice_nb.emulator.daemon import EmulatorAddress
 
 __all__ = ["close_all", "connect"]

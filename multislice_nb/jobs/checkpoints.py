@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
 import json
 import os
 import warnings
@@ -55,7 +56,7 @@ class Checkpoints:
         keep: How many to keep.
 
     Raises:
-        ConfigurationError: No directory is named outside a job, or Orbax is not installed.
+        ConfigurationError: No directory is named outside a job, or Orbax or what reaches the bucket is missing.
     """
 
     def __init__(self, directory: str | Path | None = None, *, every: int = 100, keep: int = 3) -> None:
@@ -69,6 +70,11 @@ class Checkpoints:
             from etils import epath
         except ImportError as error:
             raise ConfigurationError.of_library("Saving checkpoints", error, "jobs") from error
+        if named.startswith("gs://") and not any(map(importlib.util.find_spec, ("gcsfs", "tensorflow"))):
+            raise ConfigurationError(
+                f"Checkpoints in {named} need a library that is not installed: gcsfs.",
+                fix="Install it: pip install gcsfs; for a job, name it among the requirements.",
+            )
         self._ocp = ocp
         self._every = every
         self._base = epath.Path(named if "://" in named else os.path.realpath(named))
