@@ -162,3 +162,10 @@ def test_outside_a_job_a_directory_is_needed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("MULTISLICE_NB_CHECKPOINTS", raising=False)
     with pytest.raises(ConfigurationError, match="No directory"):
         Checkpoints()
+
+
+def test_a_bucket_needs_what_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without gcsfs it is said before training begins, with what a job must name."""
+    monkeypatch.setattr("multislice_nb.jobs.checkpoints.importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match="gcsfs"):
+        Checkpoints("gs://bucket/training")
