@@ -70,7 +70,7 @@ def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:
         A calibration to hand to `predict` and `plan`; save it at `calibration_path(results.path)`.
 
     Raises:
-        InvalidRequestError: If there is no such measurement, or they are of several generations.
+        InvalidRequestError: If there is no such measurement, or they are of several generations or workloads.
     """
     measured = [row for row in rows if row.get("status") == "ok" and row.get("workload", "mlp") in WORKLOADS]
     by_kind = {known.device_kind: known for known in tpu.GENERATIONS}
@@ -79,6 +79,11 @@ def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:
         raise InvalidRequestError(
             f"These measurements are of {', '.join(sorted(kinds)) or 'nothing'}, which is not one kind of TPU.",
             fix="Give the rows of a sweep on one kind of TPU, of the workloads mlp or transformer.",
+        )
+    if len({row.get("workload", "mlp") for row in measured}) > 1:
+        raise InvalidRequestError(
+            "These measurements are of several workloads, whose efficiencies differ.",
+            fix="Give the rows of one workload.",
         )
     begun = Calibration.default(by_kind[kinds.pop()])
     pairs = [(float(row["step_seconds"]), predict_row(row, calibration=begun)) for row in measured]

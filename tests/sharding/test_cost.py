@@ -144,6 +144,8 @@ def test_measurements_calibrate_the_model(
     assert calibration_path(tmp_path / "sweep.jsonl") == tmp_path / "sweep.calibration.json"
     with pytest.raises(InvalidRequestError, match="of cpu, which is not one kind of TPU"):
         calibrate([one | {"device_kind": "cpu"} for one in rows])
+    with pytest.raises(InvalidRequestError, match="several workloads"):
+        calibrate([*rows, rows[0] | {"workload": "transformer" if workload["workload"] == "mlp" else "mlp"}])
 
 
 def test_large_batches_are_told_to_use_data_parallelism() -> None:
