@@ -211,7 +211,7 @@ JOBS: tuple[Subcommand, ...] = (
         summary="End a job: logs and results are kept, its slices are deleted.",
         arguments=(_NAME, _STORE),
         examples=("train",),
-        python="ms.jobs.get('train').cancel()",
+        python="ms.jobs.get('train').cancel().ending()",
     ),
     Subcommand(
         name="job retry",
