@@ -295,6 +295,7 @@ class Cluster:
     async def adetach(self) -> None:
         """`detach`, to be awaited on the background loop."""
         self._forget()
+        await self._operator.receipts.give()
         await self._formation.leave()
 
     def shutdown(self) -> None:

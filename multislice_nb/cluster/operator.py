@@ -14,6 +14,7 @@ from multislice_nb.cluster.gang import TICK, Gang, GangSettings, State
 from multislice_nb.cluster.inventory import ranks_text
 from multislice_nb.cluster.profiling import fetch
 from multislice_nb.cluster.progress import CellProgress
+from multislice_nb.cluster.receipts import Receipts
 from multislice_nb.cluster.report import RESTART, result_of, with_endings, with_stacks
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Operator:
     def __init__(self, formation: Formation, journal: Journal) -> None:
         self.settings = GangSettings()
         self.left: LeftCell | None = None
+        self.receipts = Receipts(lambda: formation.link)
         self._formation = formation
         self._journal = journal
         self._turn = asyncio.Lock()
@@ -62,6 +64,7 @@ class Operator:
     ) -> Items:
         """Run a cell on some workers; with a folder, trace it and bring the traces there."""
         cell_id = secrets.token_hex(8)
+        self.receipts.supersede(ranks)
         traced = (True,) if profile is not None else ()
         requests = dict.fromkeys(ranks, ("run_cell", code, name, cell_id, *traced))
         patience = max(self.settings.interrupt_grace, TRACE_GRACE) if traced else None
@@ -70,8 +73,7 @@ class Operator:
                 if isinstance(item, CellProgress):
                     yield item
                     continue
-                # Once the result is out: who waits for that does not wait for this.
-                asyncio.get_running_loop().call_soon(self._acknowledge, cell_id, ranks)
+                self.receipts.owe(cell_id, [rank for rank in ranks if rank not in self._stuck])
                 yield item if profile is None else await self._profiled(item, cell_id, profile)
 
     async def _profiled(self, result: CellResult, cell_id: str, folder: Path) -> CellResult:
@@ -106,7 +108,7 @@ class Operator:
                 async for look in looks:
                     yield CellProgress.of(look.records, self._total)
             self.left = None
-            self._acknowledge(left.cell_id, list(left.records))
+            self.receipts.owe(left.cell_id, left.records)
             yield result_of(left.records, self._formation.site.workers)
 
     async def restart(self) -> None:
@@ -188,14 +190,6 @@ class Operator:
             if lost:
                 result = with_endings(result, await engines.endings(lost))
         return result
-
-    def _acknowledge(self, cell_id: str, ranks: Iterable[int]) -> None:
-        """Tell the workers that their reply came, so that it is not offered again. Does not wait."""
-        link = self._formation.link
-        if link is not None:
-            free = [rank for rank in ranks if rank not in self._stuck]
-            for pending in link.submit(free, "acknowledge", cell_id).values():
-                pending.forget()
 
     def _require_free(self, ranks: Iterable[int]) -> None:
         """Refuse to start what could not run.

@@ -49,6 +49,8 @@ HEADS = (
     *(f"{name} s" for name in PHASES.values()),
     "CPU s",
     "cell ms",
+    "notebook CPU ms",
+    "controller CPU ms",
     "direct ms",
     "broadcast ms",
 )
@@ -96,6 +98,14 @@ def processor_seconds(emulator: EmulatorAddress) -> float:
     return sum(sum(process.cpu_times()[:4]) for process in everyone)  # its own, and of children that ended
 
 
+def each_costs(processes: list[psutil.Process], function: Callable[[], object], times: int = 30) -> float:
+    """Milliseconds of processor time that a call costs these processes together."""
+    before = sum(sum(process.cpu_times()[:2]) for process in processes)
+    for _ in range(times):
+        function()
+    return (sum(sum(process.cpu_times()[:2]) for process in processes) - before) / times * 1e3
+
+
 def of_role(emulator: EmulatorAddress, role: str) -> list[psutil.Process]:
     """The processes that the workers' engines or the controller consist of."""
     found = []
@@ -123,17 +133,23 @@ def measured(engines: int) -> dict[str, Any]:
         busy = processor_seconds(emulator) - busy
         everyone = cluster.client[:]
         broadcast = cluster.client.broadcast_view()
+        controller = of_role(emulator, "controller")
+
+        def cell() -> object:
+            return cluster.run("1 + 1")
+
         row = {
             "engines": len(cluster.workers),
             **{f"{name} s": round(value, 1) for name, value in seconds.items()},
             "CPU s": round(busy, 1),
-            "cell ms": round(median_milliseconds(lambda: cluster.run("1 + 1")), 1),
+            "cell ms": round(median_milliseconds(cell), 1),
+            "notebook CPU ms": round(each_costs([me], cell), 1),
+            "controller CPU ms": round(each_costs(controller, cell), 1),
             "direct ms": round(median_milliseconds(lambda: everyone.apply_sync(os.getpid)), 1),
             "broadcast ms": round(median_milliseconds(lambda: broadcast.apply_sync(os.getpid)), 1),
         }
         printing = f"import os\nfor i in range({LINES}): print(os.getpid(), 'line', i)"
         each = median_milliseconds(lambda: cluster.run(printing), times=3) / 1e3
-        controller = of_role(emulator, "controller")
         row |= {
             "lines/s": round(engines * LINES / each),
             "notebook MB": round((me.memory_info().rss - before) / 1e6),
