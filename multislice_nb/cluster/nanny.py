@@ -1,7 +1,7 @@
 """An engine and its nanny: the process above the engine, which relays signals and tells how it ended.
 
 ipyparallel starts a new Python beside every engine for this. Here it is the process that the engine was forked
-from, after the imports that both need: that spares a worker a start of Python and 40 MB, and the nanny, being
+from, after the imports that both need: that spares a worker a process and a start of Python, and the nanny, being
 the parent, sees the exit status. Runs on the worker.
 """
 
