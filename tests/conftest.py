@@ -6,6 +6,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -14,7 +15,13 @@ if TYPE_CHECKING:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C mean what it means, also where pytest was put in the background: a shell has that ignore SIGINT."""
+    """Judge by what is right, not by how fast a machine that others use is, and let Ctrl-C mean what it means.
+
+    A shell has what it puts in the background ignore SIGINT.
+    """
+    slow = hypothesis.HealthCheck.too_slow
+    hypothesis.settings.register_profile("shared machine", deadline=None, suppress_health_check=[slow])
+    hypothesis.settings.load_profile("shared machine")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

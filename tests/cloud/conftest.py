@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def cloud(emulator_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    """A connection to the session's emulator; whatever a test leaves there is deleted."""
+    """A connection to the session's emulator; what a test leaves there is deleted."""
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(emulator_home / "no-gcloud"))
     connection = connect(emulator=True)
+    others = {handle.name for handle in connection.list("-")}
     yield connection
     connection = connect(emulator=True)  # a test may have closed it
     for handle in connection.list("-"):
-        handle.delete()
+        if handle.name not in others:
+            handle.delete()
     for entry in connection.ledger.entries():
-        connection.ledger.end(entry.project, entry.zone, entry.name)
+        if entry.name not in others:
+            connection.ledger.end(entry.project, entry.zone, entry.name)
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_told(tmp_path: Path) -> None:
         bundle(tree, {tree.entries[0].content})
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(contents=st.lists(st.binary(max_size=200), min_size=1, max_size=8))
 def test_a_bundle_holds_each_content_once(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes]

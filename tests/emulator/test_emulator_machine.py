@@ -185,9 +185,7 @@ def test_random_calls_and_faults_from_several_clients() -> None:
     try:
         with emulator(time_factor=0.05, home=home) as control:
             Machine.control = control
-            run_state_machine_as_test(
-                Machine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None)
-            )
+            run_state_machine_as_test(Machine, settings=settings(max_examples=25, stateful_step_count=20))
             assert "Traceback" not in (control.address.home / "daemon.log").read_text()
     finally:
         shutil.rmtree(home, ignore_errors=True)

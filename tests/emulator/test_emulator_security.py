@@ -176,7 +176,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=JSON)
 def test_no_json_harms_it(emulated: Emulated, body: Any) -> None:
     """Whatever JSON is sent, the answer is an error of the caller's, never one of the daemon's."""
@@ -184,7 +184,7 @@ def test_no_json_harms_it(emulated: Emulated, body: Any) -> None:
     assert 400 <= answer.status < 500
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(min_size=1, max_size=200))
 def test_no_bytes_harm_the_port(emulated: Emulated, data: bytes) -> None:
     """Whatever bytes a stranger sends to the port, the next caller is served."""

@@ -121,7 +121,7 @@ def test_the_first_error_is_noticed_while_it_is_written(tmp_path: Path) -> None:
     assert shipper.first_error[0] >= before
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=40), max_size=30))
 def test_any_text_survives_any_cut(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     """Lines are read as they were written wherever the parts' edges fall, inside characters too."""
