@@ -124,7 +124,7 @@ CSS = """<style>
 .msnb-table tr.msnb-chosen td { background: var(--jp-layout-color2, rgba(128,128,128,.12)); }
 .msnb-state { display: inline-flex; align-items: center; gap: 6px; white-space: nowrap; }
 .msnb-state svg { flex: none; }
-.msnb p.msnb-line { display: flex; flex-wrap: wrap; align-items: center; gap: 2px 8px; }
+.msnb .msnb-line { display: flex; flex-wrap: wrap; align-items: center; gap: 2px 8px; }
 .msnb-good { color: var(--msnb-good); } .msnb-bad { color: var(--msnb-bad); } .msnb-warning { color: var(--msnb-warning); }
 .msnb-waiting { color: var(--msnb-waiting); } .msnb-busy { color: var(--msnb-busy); } .msnb-leaving { color: var(--msnb-leaving); }
 .msnb-code { font-family: var(--jp-code-font-family, monospace); font-size: var(--jp-code-font-size, 13px);
@@ -143,6 +143,7 @@ code.msnb-code { padding: 1px 5px; }
 .msnb-cells svg { display: block; }
 .msnb-path > span { display: inline-flex; align-items: center; gap: 6px; }
 .msnb-path { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 12px; margin: 6px 0 2px; }
+.msnb-flat { margin: 0; }
 .msnb-count { margin-left: 4px; }
 .msnb-ink { stroke: var(--jp-ui-font-color1, currentColor); }
 .msnb-inktext { fill: var(--jp-ui-font-color1, currentColor); }

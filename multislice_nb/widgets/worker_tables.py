@@ -52,10 +52,11 @@ def legend_html(cluster: ClusterLook, usage: Mapping[int, WorkerUsage]) -> str:
         for state, count in counts.items()
     )
     ranges = " · ".join(_ranges(list(usage.values())))
+    # States are announced when they change; what is used changes all the time, and is there to be read.
     return (
         f'<div class="msnb"><p><b>{html.escape(cluster.name)}</b> '
         f'<span class="msnb-muted">{html.escape(cluster.summary)}</span></p>'
-        f'<div class="msnb-path" role="status" aria-live="polite">{states}'
+        f'<div class="msnb-path"><span class="msnb-path msnb-flat" role="status" aria-live="polite">{states}</span>'
         f'<span class="msnb-muted">{html.escape(ranges)}</span></div></div>'
     )
 
@@ -180,8 +181,8 @@ def one_html(worker: WorkerLook, use: WorkerUsage | None, silent: str, log: str,
         else '<p class="msnb-muted">Its log is kept once somebody is attached.</p>'
     )
     return (
-        f'<div class="msnb"><p class="msnb-line" role="status">{state_html(worker.state)} <b>{html.escape(worker.name)}</b> '
-        f'<span class="msnb-muted">{html.escape(" · ".join(facts))}</span></p>{shown}</div>'
+        f'<div class="msnb"><p class="msnb-line"><span class="msnb-line" role="status">{state_html(worker.state)} '
+        f'<b>{html.escape(worker.name)}</b></span><span class="msnb-muted">{html.escape(" · ".join(facts))}</span></p>{shown}</div>'
     )
 
 
