@@ -239,7 +239,7 @@ def test_a_thousand_workers_stay_readable(opened: Callable[..., Any]) -> None:
     buttons.nth(777).click()
     page.locator("p", has_text="rank 777 (slice 194, worker 1)").wait_for()
     notebook.run(2)
-    page.locator(".msnb-path", has_text="PREEMPTED4").wait_for()
+    page.locator(".msnb-flat", has_text="PREEMPTED4").wait_for()
     notebook.shoot("panel-workers-1024", panel=True)
     page.locator(".msnb-table td", has_text="rank 799 (slice 199, worker 3)").wait_for()
     colours = buttons.evaluate_all("all => all.map(one => getComputedStyle(one, '::before').backgroundColor)")
