@@ -143,7 +143,7 @@ code.msnb-code { padding: 1px 5px; }
 .msnb-cells svg { display: block; }
 .msnb-path > span { display: inline-flex; align-items: center; gap: 6px; }
 .msnb-path { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 12px; margin: 6px 0 2px; }
-.msnb-flat { margin: 0; }
+.msnb-path > span.msnb-flat { margin: 0; gap: 4px 12px; }
 .msnb-count { margin-left: 4px; }
 .msnb-ink { stroke: var(--jp-ui-font-color1, currentColor); }
 .msnb-inktext { fill: var(--jp-ui-font-color1, currentColor); }
