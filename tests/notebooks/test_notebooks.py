@@ -1,6 +1,6 @@
 """The notebooks as people run them, in every way in which they do.
 
-With MULTISLICE_NB_EVERY_NOTEBOOK=1 every notebook runs in every way, which takes about a quarter of an hour;
+With MULTISLICE_NB_EVERY_NOTEBOOK=1 every notebook runs in every way, which takes about half an hour;
 otherwise all of them run under nbmake, and the other ways run those that are quick and have something to show.
 """
 

@@ -28,6 +28,9 @@ DEADLINE = 500
 """Seconds for a notebook."""
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
+    "00_quickstart": {"strategies": ["fsdp", "tensor"], "batch_sizes": [32, 64]},
+    "03_sharding_over_ici": {"batch_sizes": [64, 128], "steps": 3},
+    "04_sharding_over_dcn": {"slice_counts": [1, 2], "steps": 3},
     "06_will_it_fit": {
         "strategies": ["fsdp", "tensor"],
         "batches": [131072],
@@ -43,13 +46,17 @@ _JUPYTER_EXECUTE = ("-c", "from nbclient.cli import main; main()", "--inplace")
 
 # IPython runs a file with its own shell at hand; what it displays is what somebody at its prompt would see.
 _AT_THE_PROMPT = """
-import json, sys
-from IPython import get_ipython
-cells = json.load(open(sys.argv[1]))["cells"]
-code = [source for one in cells if one["cell_type"] == "code" and (source := "".join(one["source"]))]
-for source in code:
-    get_ipython().run_cell(source, store_history=True).raise_error()
-print("ran", len(code), "of", len(code), "cells")
+def _run_all():  # in a function: names at the prompt are the notebook's
+    import json, sys
+    from IPython import get_ipython
+
+    cells = json.load(open(sys.argv[1]))["cells"]
+    code = [source for one in cells if one["cell_type"] == "code" and (source := "".join(one["source"]))]
+    for source in code:
+        get_ipython().run_cell(source, store_history=True).raise_error()
+    print("ran", len(code), "of", len(code), "cells")
+
+_run_all()
 """
 
 _WITHOUT = """
