@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-PICTURES = ("panel-queued-resources", "panel-workers", "panel-workers-1024", "panel-plan")
+PICTURES = ("panel-queued-resources", "panel-workers-1024", "panel-plan")
 COLOURS = 96
 """As many as a page of text and a few tones need; a picture then takes a third of its size."""
 FOLDER = Path(__file__).parents[2] / "notebooks" / "images"
