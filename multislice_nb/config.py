@@ -82,6 +82,42 @@ class Multislice(SingletonConfigurable):
         config=True
     )
     ssh_internal_ip = Bool(None, allow_none=True, help="Use the workers' internal addresses").tag(config=True)
+    gang_grace = Float(
+        None, allow_none=True, help="Seconds after a failure until the other workers are interrupted"
+    ).tag(config=True)
+    gang_lost_grace = Float(
+        None, allow_none=True, help="Seconds after a worker's loss until the others are interrupted"
+    ).tag(config=True)
+    gang_interrupt_grace = Float(
+        None, allow_none=True, help="Seconds after an interrupt until a worker counts as stuck"
+    ).tag(config=True)
+    gang_output_grace = Float(
+        None, allow_none=True, help="Seconds after a worker's end for output that is on its way"
+    ).tag(config=True)
+    gang_kill_stuck = Bool(
+        None, allow_none=True, help="Kill workers that an interrupt does not free; variables are lost"
+    ).tag(config=True)
+    gang_auto_restart = Bool(
+        None, allow_none=True, help="Start a broken gang anew after the cell; variables are lost"
+    ).tag(config=True)
+    gang_inquiry = Float(
+        None, allow_none=True, help="Seconds after a loss for the Cloud TPU API to say why"
+    ).tag(config=True)
+    gang_silence = Float(
+        None, allow_none=True, help="Seconds without a word until it is said where the workers stand"
+    ).tag(config=True)
+    gang_abort_on_hang = Bool(None, allow_none=True, help="Stop a cell that was silent for so long").tag(
+        config=True
+    )
+    gang_reconnect = Float(
+        None, allow_none=True, help="Seconds for SSH to come back before a cell is let go of"
+    ).tag(config=True)
+    gang_heartbeat = Float(
+        None, allow_none=True, help="Seconds without a sign until jax.distributed gives up on a process"
+    ).tag(config=True)
+    repair_deadline = Float(
+        None, allow_none=True, help="Seconds that attach --recover waits for slices to be repaired"
+    ).tag(config=True)
 
 
 @dataclass(frozen=True, slots=True)

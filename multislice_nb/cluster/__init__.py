@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.cluster import Cluster
     from multislice_nb.cluster.detached import Detached
     from multislice_nb.cluster.environment_report import CleanResult, EnvironmentReport, Installed
-    from multislice_nb.cluster.gang import GangSettings
     from multislice_nb.cluster.handle import CellHandle
     from multislice_nb.cluster.inventory import Worker
     from multislice_nb.cluster.reach import Reach, reach
     from multislice_nb.cluster.registry import attached, clusters
     from multislice_nb.cluster.result import CellResult, RemoteError, RemoteValue, WorkerResult
+    from multislice_nb.cluster.settings import GangSettings
     from multislice_nb.cluster.shell_result import ShellResult
     from multislice_nb.cluster.transfer import PullResult, PushResult, Transfer
     from multislice_nb.cluster.usage import DeviceUsage, UsageReport, WorkerUsage
@@ -62,7 +62,7 @@ _HOMES = {
     "Detached": "detached",
     "DeviceUsage": "usage",
     "EnvironmentReport": "environment_report",
-    "GangSettings": "gang",
+    "GangSettings": "settings",
     "Installed": "environment_report",
     "PullResult": "transfer",
     "PushResult": "transfer",

@@ -11,8 +11,12 @@ from multislice_nb._portal import sync
 from multislice_nb.cluster import registry
 from multislice_nb.cluster.access import give_access
 from multislice_nb.cluster.cluster import Cluster
-from multislice_nb.cluster.formation import START_DEADLINE, Formation, Site
+from multislice_nb.cluster.formation import START_DEADLINE, Formation
+from multislice_nb.cluster.health import look
 from multislice_nb.cluster.inventory import workers_of
+from multislice_nb.cluster.recovery import recovered
+from multislice_nb.cluster.settings import GangSettings
+from multislice_nb.cluster.site import Site
 from multislice_nb.cluster.ways import proxy_commands
 from multislice_nb.config import state_home
 from multislice_nb.tpu import AcceleratorType
@@ -33,6 +37,9 @@ def attach(
     queued_resource: QueuedResource | str,
     *,
     deadline: float = START_DEADLINE,
+    recover: bool = False,
+    repair_deadline: float | None = None,
+    settings: GangSettings | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Cluster:
     """Attach to the workers of a queued resource: find the gang that runs there, or start one.
@@ -40,33 +47,59 @@ def attach(
     Args:
         queued_resource: A queued resource, or its name in the project and zone in use.
         deadline: Seconds for SSH to answer on all workers, and again for the gang to start.
+        recover: Whether to wait for slices that are being repaired or reset. What is left of an earlier gang is
+            ended on all of them; a gang that is whole is found as ever.
+        repair_deadline: Seconds for the repair; `%config Multislice.repair_deadline`, or half an hour, if None.
+        settings: How patient the gang is, and whether it is started anew by itself.
         report: Told each step, on the background thread.
 
     Raises:
         errors.ConnectError: A slice is not READY, or a worker did not answer.
         errors.StartError: An engine, the controller or jax.distributed did not start, or JAX sees other
             devices than the slices have.
+        errors.QueuedResourceFailedError: It was to recover, and cannot.
+        errors.WaitTimeoutError: The repair took longer than its deadline; names what was waited for.
     """
     if isinstance(queued_resource, str):
         from multislice_nb.cloud import connect
 
         queued_resource = connect().get(queued_resource)
-    return sync(aattach, queued_resource, deadline=deadline, report=report)
+    return sync(
+        aattach,
+        queued_resource,
+        deadline=deadline,
+        recover=recover,
+        repair_deadline=repair_deadline,
+        settings=settings,
+        report=report,
+    )
 
 
 async def aattach(
     queued_resource: QueuedResource,
     *,
     deadline: float = START_DEADLINE,
+    recover: bool = False,
+    repair_deadline: float | None = None,
+    settings: GangSettings | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Cluster:
     """`attach`, to be awaited on the background loop."""
+    patience = settings or GangSettings.configured()
     earlier = registry.find(queued_resource.name)
     if earlier is not None:
         await earlier.adetach()
-    formation = Formation(await site_of(queued_resource), report=report)
-    await formation.form(deadline=deadline)
-    cluster = Cluster(queued_resource, formation)
+
+    async def form() -> Formation:
+        formation = Formation(await site_of(queued_resource), heartbeat=patience.heartbeat, report=report)
+        await formation.form(deadline=deadline)
+        return formation
+
+    if recover:
+        formation = await recovered(queued_resource, form, deadline=repair_deadline, report=report)
+    else:
+        formation = await form()
+    cluster = Cluster(queued_resource, formation, patience)
     await cluster.find_left()
     registry.add(cluster)
     return cluster
@@ -108,6 +141,7 @@ async def site_of(queued_resource: QueuedResource) -> Site:
             project=cloud.project,
             zone=queued_resource.zone,
         ),
+        ask=functools.partial(look, queued_resource),
         grant=functools.partial(give_access, queued_resource) if cloud.ssh.make_access else None,
     )
 

@@ -7,14 +7,15 @@ one error at its end.
 from __future__ import annotations
 
 import contextlib
-import html
 import time
 import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+from multislice_nb import errors
 from multislice_nb._portal import iterate, sync
 from multislice_nb.cluster import registry
+from multislice_nb.cluster.cluster_view import as_html, as_text
 from multislice_nb.cluster.environment import Environment
 from multislice_nb.cluster.handle import CellHandle
 from multislice_nb.cluster.inventory import Targets, ranks_text, select
@@ -23,6 +24,7 @@ from multislice_nb.cluster.operator import Operator
 from multislice_nb.cluster.profiling import prepared
 from multislice_nb.cluster.progress import CellProgress
 from multislice_nb.cluster.reach import Reach
+from multislice_nb.cluster.settings import GangSettings
 from multislice_nb.config import state_home
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from multislice_nb.cloud import QueuedResource
     from multislice_nb.cluster.files import Files
     from multislice_nb.cluster.formation import Formation
-    from multislice_nb.cluster.gang import GangSettings
     from multislice_nb.cluster.inventory import Worker
     from multislice_nb.cluster.left import LeftCell
     from multislice_nb.cluster.result import CellResult
@@ -59,12 +60,14 @@ class Cluster:
         journal: Where all that the workers print is kept on this machine.
     """
 
-    def __init__(self, queued_resource: QueuedResource, formation: Formation) -> None:
+    def __init__(
+        self, queued_resource: QueuedResource, formation: Formation, settings: GangSettings | None = None
+    ) -> None:
         self.queued_resource = queued_resource
         self.name = formation.site.name
         self.journal = Journal(state_home() / "logs" / self.name, formation.site.workers)
         self._formation = formation
-        self._operator = Operator(formation, self.journal)
+        self._operator = Operator(formation, self.journal, settings or GangSettings.configured())
         self._cells = 0
         self._warned = False
         self._touched = -TOUCH_EVERY
@@ -110,10 +113,13 @@ class Cluster:
     @settings.setter
     def settings(self, settings: GangSettings) -> None:
         self._operator.settings = settings
+        self._formation.heartbeat = settings.heartbeat
 
     @property
     def client(self) -> Any:
         """ipyparallel's own client, for those who want its views. Engine ids are not ranks.
+
+        Another one after an SSH connection broke: what views of the earlier one wait for does not come.
 
         Raises:
             errors.ClusterError: The cluster is detached.
@@ -270,10 +276,30 @@ class Cluster:
 
     async def find_left(self) -> None:
         """Look for a cell that ran here while no notebook was attached."""
-        self._operator.left = await self._formation.find_left()
+        self._operator.left = await self._formation.find_left() if self._formation.reused else None
+
+    @property
+    def unreachable(self) -> tuple[str, ...]:
+        """Workers that cannot be reached over SSH just now, each with since when and why."""
+        return tuple(str(outage) for outage in self._formation.keeper.outages.values())
+
+    @property
+    def cut_off(self) -> str:
+        """Since when and why no worker can be heard or told anything, rank 0 leading to all; empty if they can."""
+        outage = self._formation.keeper.outages.get(0)
+        return str(outage) if outage is not None else ""
 
     def interrupt(self) -> None:
-        """Interrupt what runs on the workers, as from another thread or a panel. Does not wait."""
+        """Interrupt what runs on the workers, as from another thread or a panel. Does not wait.
+
+        Raises:
+            errors.ConnectError: The worker that leads to them cannot be reached just now.
+        """
+        if self.cut_off:
+            raise errors.ConnectError(
+                f"{self.cut_off}, so nothing can be interrupted.",
+                fix="It is tried again by itself; interrupt once it is back.",
+            )
         self._formation.require_link().signal(self.alive, "SIGINT")
 
     def restart(self) -> None:
@@ -321,33 +347,13 @@ class Cluster:
     # How it looks
 
     def __str__(self) -> str:
-        if not self.alive:
-            return f"{self.name}: detached"
-        first, kind = self.devices[0], self.accelerator_type
-        text = (
-            f"{len(self.alive)} of {len(self.workers)} workers ready · jax {first['jax']} · "
-            f"{first['device_count']} devices = {self.node_count} slice{'s' if self.node_count > 1 else ''} x "
-            f"{kind.device_count} ({kind.name}, {first['device_kind']})"
-        )
-        if self.left is not None:
-            age = time.time() - self.left.started
-            text += f"\n{self.left.name} was left here, started {age:.0f} s ago: collect it with cluster.collect()"
-        return text
+        return as_text(self)
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name}: {self.node_count} x {self.accelerator_type.name}, {len(self.workers)} workers>"
 
     def _repr_html_(self) -> str:
-        alive = set(self.alive)
-        rows = "".join(
-            f"<tr><td>{w.rank}</td><td>{w.slice_id}</td><td>{w.worker_id}</td><td>{html.escape(w.node_id)}</td>"
-            f"<td>{html.escape(w.address)}</td><td>{'ready' if w.rank in alive else 'no engine'}</td></tr>"
-            for w in self.workers
-        )
-        head = "".join(
-            f"<th scope='col'>{name}</th>" for name in ("rank", "slice", "worker", "node", "address", "state")
-        )
-        return f"<p>{html.escape(str(self))}</p><table aria-label='Workers'><tr>{head}</tr>{rows}</table>"
+        return as_html(self)
 
 
 def _watched(

@@ -2,7 +2,7 @@
 
 `python -m multislice_nb.cluster.engine FOLDER ROLE` reads `FOLDER/ROLE.json`, leaves the SSH session that
 started it, and hands over to ipyparallel. It runs on the worker from the shipped copy of this package, so it
-imports nothing but the standard library and ipyparallel.
+imports nothing but the standard library, ipyparallel and a part of ours that needs neither.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from multislice_nb import _descriptors
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+from multislice_nb.cluster.oom import oom_kills
 
 __all__ = ["main"]
 
@@ -167,7 +169,7 @@ def _connection(path: Path) -> str:
 
 def _see_it_end(folder: Path, role: str, child: int) -> None:
     """Wait for the process that does the work, and note how it ended, which nobody could tell afterwards."""
-    stopped, when = "", 0.0
+    stopped, when, kills = "", 0.0, oom_kills()
     while True:
         _, status = os.waitpid(child, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
@@ -178,6 +180,8 @@ def _see_it_end(folder: Path, role: str, child: int) -> None:
             os.kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(status)
     end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    if code == -signal.SIGKILL and not stopped and oom_kills() > kills:
+        end += "; the kernel killed for lack of memory there meanwhile"
     (folder / f"{role}.end").write_text(f"{when if stopped else time.time()} {stopped}{end}\n")
 
 

@@ -171,7 +171,13 @@ class Engines:
             "store a file",
         )
 
-    async def stop(self, *, roles: Sequence[str] = ("engine", "controller"), patience: float = 2.0) -> None:
+    async def stop(
+        self,
+        *,
+        roles: Sequence[str] = ("engine", "controller"),
+        patience: float = 2.0,
+        ranks: Sequence[int] | None = None,
+    ) -> None:
         """End our processes: asked first, killed after `patience` seconds. Other people's are not touched."""
         script = (
             f"cd; cd {shlex.quote(self.folder)} 2>/dev/null || exit 0\n"
@@ -183,7 +189,8 @@ class Engines:
             '  kill -KILL -- "-$pid" 2>/dev/null; rm -f "$role.pid"\n'
             "done; rm -f engine.end controller.end connection.json formed.json profile/security/*.json; exit 0"
         )
-        await self._connections.run_all({worker.rank: script for worker in self._workers}, deadline=60)
+        chosen = range(len(self._workers)) if ranks is None else ranks
+        await self._connections.run_all(dict.fromkeys(chosen, script), deadline=60)
 
     async def require_alive(self) -> None:
         """Make sure that every engine's process lives.
@@ -204,8 +211,27 @@ class Engines:
                 fix="Mend what its log says on that worker, then attach again.",
             )
 
-    async def endings(self, ranks: Sequence[int], *, lines: int = 8) -> dict[int, str]:
-        """How engines that are gone ended.
+    async def vanished(self, rank: int) -> str:
+        """What became of the processes that must live on a worker whose SSH connection had dropped.
+
+        Empty if they live, or if the engine crashed by itself, of which the controller tells. Without a controller
+        on worker 0 there is no gang, whatever its end.
+        """
+        crashes = " ".join(f"-e SIG{name}" for name in ("SEGV", "ABRT", "BUS", "ILL", "FPE"))
+        script = (
+            f"cd; cd {shlex.quote(self.folder)} 2>/dev/null || {{ echo reset; exit; }}\n"
+            f'lives() {{ ps -o command= -p "$(cat $1.pid 2>/dev/null)" 2>/dev/null | grep -q {_MODULE}; }}\n'
+            f"lives engine || grep -qs {crashes} engine.end || {{ echo reset; exit; }}\n"
+            f"{'lives controller' if rank == 0 else 'true'} || cat controller.end || echo - without a word"
+        )
+        told = (await self._connections.run(rank, script, deadline=20)).stdout.strip()
+        node = self._workers[rank].node_id
+        if told == "reset":
+            return f"node {node} was reset: SSH dropped, and the gang's processes there are ended"
+        return f"the controller there ended: {told.partition(' ')[2]}" if told else ""
+
+    async def endings(self, ranks: Sequence[int], *, lines: int = 8, deadline: float = 20) -> dict[int, str]:
+        """How engines that are gone ended, where that can be read within `deadline` seconds.
 
         Returns:
             By rank, a line as `1700000000.0 killed by SIGSEGV`, in seconds since the epoch on that worker,
@@ -217,8 +243,7 @@ class Engines:
             "while [ ! -s engine.end ] && [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done\n"
             f'cat engine.end 2>/dev/null || echo "$(date +%s) its end was not seen"; grep -v "^.Gloo. Rank" engine.log | tail -n {lines}'
         )
-        done = await self._connections.run_all(dict.fromkeys(ranks, command), deadline=20)
-        return {rank: end.stdout.strip() for rank, end in done.items()}
+        return {rank: text.strip() for rank, text in (await self._told(ranks, command, deadline)).items()}
 
     async def log_tail(self, rank: int, role: str = "engine", *, lines: int = 12) -> str:
         """The end of a process's log on a worker."""
@@ -227,15 +252,31 @@ class Engines:
         )
         return done.stdout.strip()
 
-    async def stacks(self, ranks: Sequence[int]) -> dict[int, str]:
-        """The Python stacks that engines write when they are asked for them, each read once."""
+    async def stacks(self, ranks: Sequence[int], *, deadline: float = 20) -> dict[int, str]:
+        """The Python stacks that engines write when they are asked for them, each read once.
+
+        Of those that can be reached within `deadline` seconds.
+        """
         command = (
             f"cd; cd {shlex.quote(self.folder)} || exit 0; i=0\n"
             "while [ ! -s stacks.txt ] && [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done\n"
             "sleep 0.1; tail -c 4000 stacks.txt; : > stacks.txt"
         )
-        done = await self._connections.run_all(dict.fromkeys(ranks, command), deadline=20)
-        return {rank: end.stdout for rank, end in done.items()}
+        return await self._told(ranks, command, deadline)
+
+    async def _told(self, ranks: Sequence[int], command: str, deadline: float) -> dict[int, str]:
+        """What a command prints on each of some workers; those whose VM may be gone are left out."""
+        ended = await asyncio.gather(
+            *(self._connections.run(rank, command, deadline=deadline) for rank in ranks),
+            return_exceptions=True,
+        )
+        told = {}
+        for rank, end in zip(ranks, ended, strict=True):
+            if isinstance(end, BaseException) and not isinstance(end, errors.ConnectError):
+                raise end
+            if not isinstance(end, BaseException):
+                told[rank] = end.stdout
+        return told
 
     def _enter(self, role: str) -> str:
         """Go to the cluster's folder and store this role's settings, which come on standard input."""

@@ -9,29 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import errors
 from multislice_nb.cloud.display import counted
 from multislice_nb.cluster.bootstrap import prepare
 from multislice_nb.cluster.engines import Engines, Found
-from multislice_nb.cluster.gang import Gang, GangSettings
+from multislice_nb.cluster.gang import Gang
+from multislice_nb.cluster.inventory import ranks_text
+from multislice_nb.cluster.keeper import Keeper
 from multislice_nb.cluster.left import LeftCell, find_left
 from multislice_nb.cluster.link import Link
+from multislice_nb.cluster.reader import Reader
 from multislice_nb.cluster.report import result_of
+from multislice_nb.cluster.settings import HEARTBEAT, GangSettings
 from multislice_nb.cluster.ssh import Connections
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    from multislice_nb.cloud import SshSettings
     from multislice_nb.cluster.bootstrap import Footing
-    from multislice_nb.cluster.inventory import Worker
-    from multislice_nb.tpu import AcceleratorType
+    from multislice_nb.cluster.result import CellResult
+    from multislice_nb.cluster.site import Site
 
-__all__ = ["START_DEADLINE", "Formation", "Site"]
+__all__ = ["START_DEADLINE", "Formation"]
 
 START_DEADLINE = 120.0
 """Seconds for SSH to answer on all workers, and again for the gang to start."""
@@ -39,61 +40,31 @@ START_DEADLINE = 120.0
 COORDINATOR_PORT = 8476
 """Where JAX's coordinator listens, if it is free: the port that the firewall rules of TPU projects open."""
 
+KNOCK_DEADLINE = 10.0
+"""Seconds for that port to answer the other workers: a firewall that drops packets never does."""
+
 _CLIENT_PORTS = ("registration", "control", "mux", "task", "iopub", "notification", "broadcast")
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where a gang is to form, and what must come out.
-
-    Attributes:
-        name: The queued resource's name.
-        workers: All workers, in rank order.
-        accelerator_type: What each slice is.
-        node_count: Slices.
-        tpu: Whether there are TPUs behind it, or CPU devices as on the emulator.
-        ssh: How the workers are reached.
-        known_hosts: Where their host keys are kept.
-        host_keys: What the Cloud TPU API says of them, by rank.
-        proxies: By rank, the command through which a worker is reached.
-        grant: Has the workers know our SSH key.
-    """
-
-    name: str
-    workers: tuple[Worker, ...]
-    accelerator_type: AcceleratorType
-    node_count: int
-    tpu: bool
-    ssh: SshSettings
-    known_hosts: Path
-    host_keys: Mapping[int, str]
-    proxies: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    grant: Callable[[], Awaitable[str | None]] | None = None
-
-    def environment(self, rank: int, gang: str) -> dict[str, str]:
-        """What every engine is told at every start, so that no value of an earlier gang survives."""
-        worker = self.workers[rank]
-        values = {"MULTISLICE_NB_RANK": str(rank), "MULTISLICE_NB_GANG": gang}
-        if self.node_count > 1:
-            values |= {
-                "MEGASCALE_NUM_SLICES": str(self.node_count),
-                "MEGASCALE_SLICE_ID": str(worker.slice_id),
-                "MEGASCALE_COORDINATOR_ADDRESS": self.workers[0].address,
-            }
-        return values
 
 
 class Formation:
     """The live parts of one attached cluster."""
 
-    def __init__(self, site: Site, *, report: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, site: Site, *, heartbeat: float = HEARTBEAT, report: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.site = site
+        self.heartbeat = heartbeat
         self.connections = Connections(site.ssh, site.known_hosts, site.proxies)
         self.link: Link | None = None
         self.devices: list[dict[str, Any]] = []
         self.reused = False
+        self.keeper = Keeper(
+            self.connections, site.workers, vanished=self._vanished, rejoin=self._rejoin, ask=site.ask
+        )
         self._footing: dict[int, Footing] = {}
         self._report = report
+        self._controller: Mapping[str, Any] = {}
+        self._identities: dict[int, str] = {}
 
     @property
     def engines(self) -> Engines:
@@ -124,6 +95,7 @@ class Formation:
             found, some = await self.engines.find()
             if found is None or not await self._resume(found):
                 await self.start(deadline=deadline, clear=some)
+            self.keeper.start()
         except BaseException:
             await self.leave()
             raise
@@ -131,10 +103,10 @@ class Formation:
     async def _resume(self, found: Found) -> bool:
         """Take up a gang that lives; False if it proved not to be whole after all."""
         self._report("finding the gang that runs there")
-        await self._connect(found.client)
+        link = self.link = await self._connect(found.client)
         identities = {int(rank): uuid for rank, uuid in found.formed["identities"].items()}
-        link = self.require_link()
         link.resume(identities)
+        self._controller, self._identities = found.client, identities
         if len(link.ranks) != len(self.site.workers):
             await self._disconnect()
             return False
@@ -148,6 +120,7 @@ class Formation:
         Raises:
             errors.StartError: A part did not start; nothing is left running.
         """
+        await self.keeper.stop()
         await self._disconnect()
         self.reused = False
         if clear:
@@ -163,36 +136,48 @@ class Formation:
             )
             self._report(f"waiting for {counted(len(ranks), 'engine')}")
             await self.engines.connect_engines(connection["engine"])
-            await self._connect(connection["client"])
-            await self.require_link().find_ranks(
-                gang, len(ranks), deadline=deadline, check=self.engines.require_alive
-            )
+            link = self.link = await self._connect(connection["client"])
+            await link.find_ranks(gang, len(ranks), deadline=deadline, check=self.engines.require_alive)
             self._report("joining jax.distributed")
             self.devices = await self._initialize(deadline)
             self._check_devices()
-            identities = self.require_link().identities
-            await self.engines.remember({"gang": gang, "identities": identities, "devices": self.devices})
+            self._controller, self._identities = connection["client"], link.identities
+            await self.engines.remember(
+                {"gang": gang, "identities": self._identities, "devices": self.devices}
+            )
+            self.keeper.start()
         except BaseException:
             with contextlib.suppress(errors.ClusterError):  # the first error is the one to tell
                 await self.engines.stop(patience=0.5)
             raise
 
     async def _initialize(self, deadline: float) -> list[dict[str, Any]]:
-        """Join every engine in jax.distributed."""
-        leader = self.site.workers[0]
-        port = (await self._call({0: ("free_port", leader.address, COORDINATOR_PORT)}, 30))[0]
+        """Join every engine in jax.distributed, once the coordinator's port was seen to answer all of them."""
+        leader, ranks = self.site.workers[0], range(len(self.site.workers))
+        port = (await self._call({0: ("hold_port", leader.address, COORDINATOR_PORT)}, 30))[0]
         address = f"{leader.address}:{port}"
-        count = len(self.site.workers)
+        knocks = dict.fromkeys(ranks, ("reach_port", leader.address, port, KNOCK_DEADLINE))
+        outside = await self._run(knocks, KNOCK_DEADLINE + 20)
+        if not outside.ok:
+            failed = [error for error in outside.errors if error is not None]
+            raise errors.StartError(
+                f"{ranks_text(e.worker.rank for e in failed).capitalize()} cannot reach jax.distributed's coordinator "
+                f"at {address}: {failed[0].evalue}",
+                fix=f"Let the firewall of the VPC network allow TCP port {port} between the workers.",
+            )
         requests = {
-            rank: ("initialize", address, count, rank, int(deadline), 100 if self.site.tpu else 60)
-            for rank in range(count)
+            rank: ("initialize", address, len(ranks), rank, int(deadline), int(self.heartbeat))
+            for rank in ranks
         }
         return await self._call(requests, deadline)
 
-    async def _call(self, requests: Mapping[int, tuple[Any, ...]], deadline: float) -> list[Any]:
+    async def _run(self, requests: Mapping[int, tuple[Any, ...]], deadline: float) -> CellResult:
         gang = Gang(self.require_link(), requests, GangSettings(kill_stuck=True), timeout=deadline)
         await gang.run()
-        result = result_of(gang.records, self.site.workers)
+        return result_of(gang.records, self.site.workers)
+
+    async def _call(self, requests: Mapping[int, tuple[Any, ...]], deadline: float) -> list[Any]:
+        result = await self._run(requests, deadline)
         if not result.ok:
             error = result.first_error
             tail = await self.engines.log_tail(error.worker.rank) if error else ""
@@ -225,11 +210,26 @@ class Formation:
                         fix="Reset that queued resource, or delete and create it, and attach again.",
                     )
 
-    async def _connect(self, client: Mapping[str, Any]) -> None:
+    async def _connect(self, client: Mapping[str, Any]) -> Link:
         ports = dict(client)
         for name in _CLIENT_PORTS:
             ports[name] = await self.connections.forward(0, client[name])
-        self.link = await Link.connect(ports)
+        return await Link.connect(ports)
+
+    async def _rejoin(self) -> None:
+        """A new link to the same controller, in place of one whose SSH connection broke."""
+        lost = self.link
+        self.connections.close_forwards()
+        made = await self._connect(self._controller)
+        if self.link is not lost or lost is None:  # another gang was started meanwhile, or we have left
+            await made.close()
+            return
+        made.resume(self._identities)
+        self.link = made
+        await lost.close()
+
+    async def _vanished(self, rank: int) -> str:
+        return await self.engines.vanished(rank)
 
     def require_link(self) -> Link:
         """The link to the controller.
@@ -250,19 +250,22 @@ class Formation:
         self.connections.close_forwards()
 
     async def find_left(self) -> LeftCell | None:
-        """A cell that ran here while no notebook was attached, if this gang was found and not started."""
-        if not self.reused:
-            return None
-        pythons = {rank: footing.python for rank, footing in self._footing.items()}
-        return await find_left(self.connections, pythons, self.engines.folder)
+        """A cell that ran here and whose end no notebook has got."""
+        return await find_left(self.connections, self.pythons, self.engines.folder)
+
+    def reader(self, shelf: str, request: str) -> Reader:
+        """Reads the record of a cell or call from the workers' disks."""
+        return Reader(self.connections, self.pythons, self.engines.folder, shelf, request)
 
     async def leave(self) -> None:
         """Let go of the workers; what runs on them runs on."""
+        await self.keeper.stop()
         await self._disconnect()
         await self.connections.close()
 
     async def dissolve(self) -> None:
         """End our processes on all workers, then let go of them."""
+        await self.keeper.stop()
         try:
             await self.engines.stop(patience=0.5)
         finally:

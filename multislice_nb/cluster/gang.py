@@ -14,41 +14,40 @@ import math
 import time
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from multislice_nb.cluster.fold import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from multislice_nb.cluster.link import Link, Pending
+    from multislice_nb.cluster.link import Link
+    from multislice_nb.cluster.settings import GangSettings
 
-__all__ = ["Gang", "GangSettings", "Record", "State"]
+__all__ = ["Gang", "Reading", "Record", "State"]
 
 TICK = 0.2
 """Seconds between two looks at the output: five screen updates a second are what a notebook takes well."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangSettings:
-    """How patient a gang is. All in seconds.
+class Reading(Protocol):
+    """What tells of the operation on one worker: a request over the wire, or a record on the worker's disk."""
 
-    Attributes:
-        grace: After the first failure, until the others are interrupted.
-        lost_grace: After a worker's process ended, until the others are interrupted: they cannot finish a
-            collective without it, and nobody's message is worth waiting for.
-        interrupt_grace: After an interrupt, until a worker counts as stuck; 2 at most after a loss.
-        output_grace: After a reply, for output that is still on its way.
-        kill_stuck: Whether stuck workers are killed after a failure or a timeout. Killing loses their
-            state, so by default they are reported, and the restart is offered. After a loss they are always
-            killed, for the gang is broken anyway, and an interrupt by the user always frees the cluster.
-    """
+    async def reply(self) -> Any:
+        """What the function returned; raises `Lost` where none will come."""
 
-    grace: float = 5.0
-    lost_grace: float = 1.0
-    interrupt_grace: float = 5.0
-    output_grace: float = 5.0
-    kill_stuck: bool = False
+    async def output_complete(self, deadline: float) -> None:
+        """Wait until all output is there, or for `deadline` seconds."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the reply is there."""
+
+    def take_output(self) -> list[dict[str, Any]]:
+        """The messages of output that came since the last call, in order."""
+
+    def forget(self) -> None:
+        """Drop what is kept of it."""
 
 
 class State(Enum):
@@ -61,6 +60,11 @@ class State(Enum):
     STUCK = "stuck"  # the interrupt did not reach it; it runs on
     KILLED = "killed"
     LOST = "lost"  # its process ended by itself
+    GONE = "gone"  # and its VM with it, or that was reset
+
+
+DISPLAYS = frozenset({"display_data", "execute_result", "update_display_data"})
+"""Types of messages that show something rich."""
 
 
 @dataclass
@@ -76,6 +80,8 @@ class Record:
     stdout: Terminal = field(default_factory=Terminal)
     stderr: Terminal = field(default_factory=Terminal)
     messages: list[dict[str, Any]] = field(default_factory=list)
+    taken: collections.Counter[str] = field(default_factory=collections.Counter)
+    """How much output came: characters of each stream, and displays. What another source can leave out."""
 
     def take(self, messages: list[dict[str, Any]]) -> None:
         """Add output as it came."""
@@ -83,8 +89,10 @@ class Record:
             self.last_output = time.time()
         for message in messages:
             if message["type"] == "stream":
+                self.taken[message["name"]] += len(message["text"])
                 (self.stderr if message["name"] == "stderr" else self.stdout).write(message["text"])
-            elif message["type"] in {"display_data", "execute_result", "update_display_data"}:
+            elif message["type"] in DISPLAYS:
+                self.taken["displays"] += 1
                 self.messages.append(message)
 
 
@@ -105,12 +113,15 @@ class Gang:
         self._settings = settings
         self._timeout = timeout
         self._observe = observe
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, Reading] = {}
         self._tasks: dict[asyncio.Task[Any], int] = {}
         self._ended: collections.deque[asyncio.Task[Any]] = collections.deque()
         self._news = asyncio.Event()
+        self._away = False
+        self._news_at = time.monotonic()
         self.records = {rank: Record(rank) for rank in requests}
         self.timed_out = False
+        self.aborted = False
         self.abandoned = False
         self.changed = asyncio.Event()
 
@@ -120,7 +131,12 @@ class Gang:
         return [rank for rank, record in self.records.items() if record.state is State.RUNNING]
 
     @property
-    def stuck(self) -> dict[int, Pending]:
+    def silent_for(self) -> float:
+        """Seconds since any worker printed or ended."""
+        return time.monotonic() - self._news_at
+
+    @property
+    def stuck(self) -> dict[int, Reading]:
         """Requests that neither ended nor took an interrupt, by rank."""
         return {
             rank: self._pending[rank]
@@ -158,13 +174,55 @@ class Gang:
             if rank not in self._pending:
                 self._end(rank, State.LOST, reason=f"the engine of rank {rank} is not registered")
                 continue
-            task = asyncio.create_task(self._pending[rank].reply())
-            self._tasks[task] = rank
-            task.add_done_callback(self._note)
+            self._follow(rank, self._pending[rank])
+
+    def _follow(self, rank: int, reading: Reading) -> None:
+        self._pending[rank] = reading
+        task = asyncio.create_task(reading.reply())
+        self._tasks[task] = rank
+        task.add_done_callback(self._note)
 
     def _note(self, task: asyncio.Task[Any]) -> None:
         self._ended.append(task)
         self._news.set()
+
+    # What befalls it from outside
+
+    def pause(self) -> None:
+        """Conclude nothing for now: no worker can be heard."""
+        self._away = True
+
+    def resume(self, link: Link, read: Callable[[Record], Reading]) -> None:
+        """Go on over another link.
+
+        Args:
+            link: To the same engines.
+            read: Makes another reading of a worker that has not ended, given what has come of it so far.
+        """
+        self._drain()
+        for task in [task for task, rank in self._tasks.items() if rank in self.running]:
+            task.cancel()
+            del self._tasks[task]
+        for rank in self.running:
+            self._pending[rank].forget()
+            self._follow(rank, read(self.records[rank]))
+        self._link, self._away = link, False
+        self._news_at = time.monotonic()
+
+    def lose(self, rank: int, reason: str, since: float) -> None:
+        """A worker's VM is gone since then, in seconds since the epoch: nothing will come of it."""
+        if self.records[rank].state is State.RUNNING:
+            self._end(rank, State.GONE, reason=reason)
+            self.records[rank].ended = since
+
+    def end_all(self, state: State) -> None:
+        """Take the rest as ended so; by whom, the caller knows."""
+        for rank in self.running:
+            self._end(rank, state)
+
+    def abort(self) -> None:
+        """Stop it for its silence."""
+        self.aborted = True
 
     async def _until_settled(self) -> None:
         """Wait for all; after the first failure, or at the deadline, only as long as the settings say."""
@@ -172,11 +230,12 @@ class Gang:
         deadline = time.monotonic() + self._timeout if self._timeout is not None else math.inf
         while self.running:
             await self._tick()
-            now, lost, failed = time.monotonic(), self._has(State.LOST), self._has(State.FAILED)
+            now, failed = time.monotonic(), self._has(State.FAILED)
+            lost = self._has(State.LOST) or self._has(State.GONE)
             if lost or failed:
                 deadline = min(deadline, now + (settings.lost_grace if lost else settings.grace))
-            if now >= deadline and self.running:
-                self.timed_out = not (lost or failed)
+            if (now >= deadline or self.aborted) and self.running and not self._away:
+                self.timed_out = not (lost or failed or self.aborted)
                 await self._stop(kill=settings.kill_stuck or lost, brief=lost)
                 return
 
@@ -191,7 +250,9 @@ class Gang:
         self._news.clear()
         while self._ended:
             task = self._ended.popleft()
-            await self._settle(self._tasks[task], task, interrupted=interrupted)
+            rank = self._tasks.get(task)  # None once another reading has taken its place
+            if rank is not None and self.records[rank].state is State.RUNNING:
+                await self._settle(rank, task, interrupted=interrupted)
         self._drain()
 
     async def _settle(self, rank: int, task: asyncio.Task[Any], *, interrupted: bool) -> None:
@@ -199,7 +260,10 @@ class Gang:
         if error is not None:
             self._end(rank, State.LOST, reason=f"its process ended while it ran this ({error})")
             return
-        await self._pending[rank].output_complete(self._settings.output_grace)
+        reading = self._pending[rank]
+        await reading.output_complete(self._settings.output_grace)
+        if self._away or self._pending[rank] is not reading:  # the rest of its output is lost on this way
+            return
         reply = task.result()
         self.records[rank].reply = reply
         if reply["ok"]:
@@ -212,6 +276,7 @@ class Gang:
     def _end(self, rank: int, state: State, *, reason: str = "") -> None:
         record = self.records[rank]
         record.state, record.reason, record.ended = state, reason, time.time()
+        self._news_at = time.monotonic()
         self.changed.set()
 
     def _drain(self) -> None:
@@ -220,6 +285,7 @@ class Gang:
             if messages:
                 self.records[rank].take(messages)
                 self._observe(rank, messages)
+                self._news_at = time.monotonic()
                 self.changed.set()
 
     async def _stop(self, *, kill: bool, brief: bool = False) -> None:

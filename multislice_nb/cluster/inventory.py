@@ -65,7 +65,7 @@ def workers_of(
         if node.state != "READY":
             raise errors.ConnectError(
                 f"Slice {node.slice_id} ({node.node_id}) is {node.state}, not READY.",
-                fix="Wait for the queued resource, then attach again.",
+                fix="Attach with --recover, or recover=True, which waits until it is READY again.",
             )
         if len(node.endpoints) != workers_per_slice:
             raise errors.ConnectError(

@@ -5,26 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from multislice_nb import errors
 from multislice_nb.cluster.formation import START_DEADLINE, Formation
-from multislice_nb.cluster.gang import TICK, Gang, GangSettings, State
+from multislice_nb.cluster.gang import TICK, Gang, State
+from multislice_nb.cluster.inquest import BROKEN, advice, inquest, offer
 from multislice_nb.cluster.inventory import ranks_text
 from multislice_nb.cluster.profiling import fetch
 from multislice_nb.cluster.progress import CellProgress
 from multislice_nb.cluster.receipts import Receipts
-from multislice_nb.cluster.report import RESTART, result_of, with_endings, with_stacks
+from multislice_nb.cluster.report import result_of
+from multislice_nb.cluster.supervision import Supervision
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
     from pathlib import Path
 
+    from multislice_nb.cluster.gang import Reading
     from multislice_nb.cluster.journal import Journal
     from multislice_nb.cluster.left import LeftCell
-    from multislice_nb.cluster.link import Pending
+    from multislice_nb.cluster.reader import Reader
     from multislice_nb.cluster.result import CellResult
+    from multislice_nb.cluster.settings import GangSettings
 
 __all__ = ["Items", "Operator"]
 
@@ -39,14 +44,15 @@ TRACE_GRACE = 60.0
 class Operator:
     """Runs cells and calls on a formation, one at a time."""
 
-    def __init__(self, formation: Formation, journal: Journal) -> None:
-        self.settings = GangSettings()
+    def __init__(self, formation: Formation, journal: Journal, settings: GangSettings) -> None:
+        self.settings = settings
         self.left: LeftCell | None = None
         self.receipts = Receipts(lambda: formation.link)
         self._formation = formation
         self._journal = journal
         self._turn = asyncio.Lock()
-        self._stuck: dict[int, Pending] = {}
+        self._stuck: dict[int, Reading] = {}
+        self._abandoned = False
         self._gang: Gang | None = None
 
     @property
@@ -68,7 +74,8 @@ class Operator:
         traced = (True,) if profile is not None else ()
         requests = dict.fromkeys(ranks, ("run_cell", code, name, cell_id, *traced))
         patience = max(self.settings.interrupt_grace, TRACE_GRACE) if traced else None
-        async with contextlib.aclosing(self._operate(requests, name, timeout, patience)) as items:
+        reader = self._formation.reader("cells", cell_id)
+        async with contextlib.aclosing(self._operate(requests, name, timeout, reader, patience)) as items:
             async for item in items:
                 if isinstance(item, CellProgress):
                     yield item
@@ -87,8 +94,10 @@ class Operator:
         self, function: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
     ) -> Items:
         """Run an importable function on all workers."""
-        requests = dict.fromkeys(range(self._total), ("call", function, args, kwargs))
-        async with contextlib.aclosing(self._operate(requests, function, timeout)) as items:
+        call_id = secrets.token_hex(8)
+        requests = dict.fromkeys(range(self._total), ("call", function, args, kwargs, call_id))
+        reader = self._formation.reader("calls", call_id)
+        async with contextlib.aclosing(self._operate(requests, function, timeout, reader)) as items:
             async for item in items:
                 yield item
 
@@ -98,15 +107,18 @@ class Operator:
         Raises:
             errors.ClusterError: There is none.
         """
+        await self._find_abandoned()
         left = self.left
         if left is None:
             raise errors.ClusterError(
                 "No cell was left behind.", fix="Run one; its result comes back at once."
             )
         async with self._turn:
-            async with contextlib.aclosing(left.follow(self._formation.require_link().ranks)) as looks:
+            async with contextlib.aclosing(
+                left.follow(lambda: self._formation.require_link().ranks)
+            ) as looks:
                 async for look in looks:
-                    yield CellProgress.of(look.records, self._total)
+                    yield CellProgress.of(look.records, self._total, self._said_of(look))
             self.left = None
             self.receipts.owe(left.cell_id, left.records)
             yield result_of(left.records, self._formation.site.workers)
@@ -117,7 +129,7 @@ class Operator:
             await self._renew()
 
     async def _renew(self) -> None:
-        self._stuck, self.left = {}, None
+        self._stuck, self.left, self._abandoned = {}, None, False
         await self._formation.start(deadline=START_DEADLINE)
 
     async def _operate(
@@ -125,95 +137,146 @@ class Operator:
         requests: dict[int, tuple[Any, ...]],
         title: str,
         timeout: float | None,
+        reader: Reader,
         patience: float | None = None,
     ) -> Items:
         settings = self.settings if patience is None else replace(self.settings, interrupt_grace=patience)
         async with self._turn:
-            self._require_free(requests)
+            async with contextlib.aclosing(self._until_reached()) as waits:
+                async for wait in waits:
+                    yield wait
+            await self._require_free(requests)
             self._journal.mark(list(requests), title)
-            gang = Gang(
-                self._formation.require_link(),
-                requests,
-                settings,
-                timeout=timeout,
-                observe=self._journal.write,
+            link = self._formation.require_link()
+            gang = Gang(link, requests, settings, timeout=timeout, observe=self._journal.write)
+            care = Supervision(
+                self._formation, gang, requests=requests, reader=reader, title=title, settings=settings
             )
             task = asyncio.create_task(gang.run())
             self._gang = gang
+            told: tuple[str, ...] = ()
             try:
                 while not task.done():
                     await asyncio.wait({task}, timeout=TICK)
-                    self._require_connection(gang)
-                    if gang.changed.is_set():
+                    await care.attend()
+                    if gang.changed.is_set() or care.notices != told:
                         gang.changed.clear()
-                        yield CellProgress.of(gang.records, self._total)
+                        told = care.notices
+                        yield CellProgress.of(gang.records, self._total, told)
                 await task
             finally:
+                care.close()
                 await self._end(gang, task)
                 self._gang = None
             self._stuck = gang.stuck
-            yield await self._result(gang, title, timeout)
+            result = await inquest(self._formation, gang, title, self.settings.inquiry)
+            result = replace(
+                result,
+                timed_out_after=timeout if gang.timed_out else None,
+                silent_for=self.settings.silence if gang.aborted else None,
+            )
+            if self.settings.auto_restart and self._can_start(gang):
+                yield CellProgress.of(gang.records, self._total, ("Starting the gang anew.",))
+                result = replace(result, after=await self._started_anew())
+            yield result
 
-    def _require_connection(self, gang: Gang) -> None:
-        """Stop waiting, and let the workers go on, when nothing can be heard of them any more.
+    async def _until_reached(self) -> AsyncGenerator[CellProgress, None]:
+        """Wait for the SSH connection that carries everything, if it is broken just now.
 
         Raises:
-            errors.ConnectError: The SSH connection to worker 0, which carries everything, is gone.
+            errors.ConnectError: It did not come back in time; nothing was run.
         """
-        if gang.running and not self._formation.connections.is_open(0):
-            gang.abandoned = True
+        outages, told = self._formation.keeper.outages, ""
+        while 0 in outages:
+            outage = outages[0]
+            self._require_reached("nothing was run")
+            if str(outage) != told:
+                told = str(outage)
+                yield CellProgress((), (), self._total, (f"{told}; trying again.",))
+            await asyncio.sleep(TICK)
+
+    def _require_reached(self, state: str) -> None:
+        outage = self._formation.keeper.outages.get(0)
+        if outage is not None and outage.seconds > self.settings.reconnect:
             name = self._formation.site.name
             raise errors.ConnectError(
-                f"The SSH connection to {self._formation.site.workers[0]} of {name} was lost; the cell goes on there.",
-                fix=f"%multislice attach {name}, then cluster.collect() gives all that it printed and returned.",
+                f"{outage}; {state}.", fix=f"Look at its node; then %multislice attach {name} --recover."
             )
+
+    def _said_of(self, left: LeftCell) -> tuple[str, ...]:
+        """What to say while a cell is followed on the workers' disks; takes those that are gone as lost."""
+        keeper = self._formation.keeper
+        self._require_reached(f"{left.name} goes on there")
+        for rank in set(left.running) & set(keeper.gone):
+            left.records[rank].state, left.records[rank].reason = State.LOST, str(keeper.gone[rank])
+        return tuple(f"{outage}; trying again." for outage in keeper.outages.values())
 
     async def _end(self, gang: Gang, task: asyncio.Task[None]) -> None:
         """After an interrupt: wait until the workers are free, with a new gang if some had to be killed."""
         if task.done():
             return
+        gang.abandoned = gang.abandoned or 0 in self._formation.keeper.outages  # nobody hears an interrupt
+        self._abandoned = gang.abandoned
         task.cancel()
         await asyncio.wait({task})
         if any(record.state is State.KILLED for record in gang.records.values()):
             await self._renew()
 
-    async def _result(self, gang: Gang, title: str, timeout: float | None) -> CellResult:
-        result = result_of(gang.records, self._formation.site.workers)
-        result = replace(result, timed_out_after=timeout if gang.timed_out else None)
-        states = {rank: record.state for rank, record in gang.records.items()}
-        blocked = [rank for rank, state in states.items() if state in {State.STUCK, State.KILLED}]
-        lost = [rank for rank, state in states.items() if state is State.LOST]
-        engines = self._formation.engines
-        with contextlib.suppress(errors.ConnectError):  # what is known is told, even where a VM is gone too
-            if blocked:
-                result = with_stacks(result, await engines.stacks(blocked), title)
-            if lost:
-                result = with_endings(result, await engines.endings(lost))
-        return result
+    def _can_start(self, gang: Gang) -> bool:
+        """Whether the gang is broken, and its slices are there for another."""
+        states = {record.state for record in gang.records.values()}
+        return bool(states & BROKEN) and not self._formation.keeper.gone and State.GONE not in states
 
-    def _require_free(self, ranks: Iterable[int]) -> None:
+    async def _started_anew(self) -> str:
+        """Start a new gang by ourselves; how that went, for the user."""
+        began = time.monotonic()
+        try:
+            await self._renew()
+        except errors.MultisliceError as error:
+            return f"Starting the gang anew failed: {error.what} {offer(self._formation.site.name)}"
+        return (
+            f"The gang was started anew in {time.monotonic() - began:.1f} s, as gang_auto_restart asks for; "
+            "variables on all workers are lost."
+        )
+
+    async def _require_free(self, ranks: Iterable[int]) -> None:
         """Refuse to start what could not run.
 
         Raises:
             errors.WorkerLostError: A worker has no engine any more.
             errors.ClusterError: A worker runs something else still.
         """
-        site, asked = self._formation.site, set(ranks)
-        gone = sorted(asked - set(self._formation.require_link().ranks))
-        if gone:
+        site, asked, keeper = self._formation.site, set(ranks), self._formation.keeper
+        await self._find_abandoned()
+        vanished = sorted(asked & set(keeper.gone))
+        if vanished:
+            gone = keeper.gone[vanished[0]]
+            health = await keeper.inquired(time.monotonic() + self.settings.inquiry)
             raise errors.WorkerLostError(
-                f"{ranks_text(gone).capitalize()} of {site.name} lost its engine before this cell; nothing was run.",
-                fix=RESTART,
+                f"{ranks_text(vanished).capitalize()} of {site.name} {'is' if len(vanished) == 1 else 'are'} gone: "
+                f"{gone}; nothing was run.",
+                fix=advice(site.name, health),
             )
+        dead = sorted(asked - set(self._formation.require_link().ranks))
+        if dead:
+            what = f"{ranks_text(dead).capitalize()} of {site.name} lost its engine before this cell; nothing was run."
+            raise errors.WorkerLostError(what, fix=await self._way_out())
         stuck = sorted(rank for rank in asked & set(self._stuck) if not self._stuck[rank].done)
         if stuck:
-            raise errors.ClusterError(
-                f"{ranks_text(stuck, total=self._total).capitalize()} of {site.name} still run an earlier cell; "
-                "nothing was run.",
-                fix=RESTART,
-            )
+            who = ranks_text(stuck, total=self._total).capitalize()
+            what = f"{who} of {site.name} still run an earlier cell; nothing was run."
+            raise errors.ClusterError(what, fix=await self._way_out())
         if self.left is not None and self.left.running:
             raise errors.ClusterError(
                 f"{self.left.name} was left running on {site.name}; nothing was run.",
                 fix="Wait for it with cluster.collect(), or end it with cluster.interrupt() and then collect it.",
             )
+
+    async def _find_abandoned(self) -> None:
+        """Take up what was let go of while the workers could not be reached."""
+        if self._abandoned:
+            self.left, self._abandoned = await self._formation.find_left(), False
+
+    async def _way_out(self) -> str:
+        """From a broken gang: a new one, if it starts by itself, or how to start it."""
+        return await self._started_anew() if self.settings.auto_restart else offer(self._formation.site.name)

@@ -31,14 +31,16 @@ class CellProgress:
         running: Ranks that run still.
         rows: Pairs of who and what they printed, equal texts folded, each cut to its last lines.
         total: Workers of the whole cluster.
+        notices: What a user should know meanwhile, as that a worker cannot be reached.
     """
 
     running: tuple[int, ...]
     rows: tuple[tuple[str, str], ...]
     total: int
+    notices: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, records: Mapping[int, Record], total: int) -> CellProgress:
+    def of(cls, records: Mapping[int, Record], total: int, notices: tuple[str, ...] = ()) -> CellProgress:
         """Take a look at what is known by rank, of a cluster with `total` workers."""
         lines = max(1, min(LINES, SCREEN // max(1, len(records))))
         texts = {
@@ -49,10 +51,11 @@ class CellProgress:
         rows = [(who, text) for who, text in interleave(texts, total=total) if text]
         if len(rows) > SCREEN:
             rows[SCREEN:] = [("others", f"… {len(rows) - SCREEN:,} more, in the result and on disk")]
-        return cls(running, tuple(rows), total)
+        return cls(running, tuple(rows), total, notices)
 
     def __str__(self) -> str:
         parts = [f"── {who}\n{text}" for who, text in self.rows]
         if self.running:
             parts.append(f"… {ranks_text(self.running, total=self.total)} running")
+        parts += self.notices
         return "\n".join(parts)

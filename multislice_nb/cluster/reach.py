@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from multislice_nb.cloud import QueuedResource
     from multislice_nb.cluster.environment import Environment
     from multislice_nb.cluster.files import Files
-    from multislice_nb.cluster.formation import Site
     from multislice_nb.cluster.inventory import Worker
     from multislice_nb.cluster.shell import Shell
+    from multislice_nb.cluster.site import Site
     from multislice_nb.cluster.ssh import Connections
 
 __all__ = ["Reach", "areach", "reach"]

@@ -2,7 +2,8 @@
 
 Runs in the engine. A cell has a folder `cells/ID` in the cluster's folder: `cell.json` says what it is,
 `output.jsonl` grows a message a line as it prints, `reply.pickle` appears when it has ended, and `seen` when a
-notebook has got it. Only the last few are kept.
+notebook has got it. A call of a function has one in `calls`, for a notebook whose connection breaks while it
+runs. Only the last few are kept.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _lock = threading.Lock()
 _open: TextIO | None = None
 
 
-def _folder() -> Path | None:
+def _folder(shelf: str) -> Path | None:
     """Where this engine keeps its records; None outside an engine."""
     root = os.environ.get("MULTISLICE_NB_FOLDER")
-    return Path(root) / "cells" if root else None
+    return Path(root) / shelf if root else None
 
 
 def folder_of(cell_id: str) -> Path:
@@ -37,25 +38,32 @@ def folder_of(cell_id: str) -> Path:
     Raises:
         RuntimeError: This is no engine.
     """
-    root = _folder()
+    root = _folder("cells")
     if root is None:
         raise RuntimeError("a cell has a record in an engine only")
     return root / cell_id
 
 
-def begin(cell_id: str, name: str) -> None:
-    """Start the record of a cell."""
+def begin(cell_id: str, name: str, shelf: str = "cells") -> bool:
+    """Start the record of a cell.
+
+    Returns:
+        Whether it is new. A request that a notebook sent again, not knowing that it had arrived, is not.
+    """
     global _open  # noqa: PLW0603 - an engine runs one cell at a time
-    root = _folder()
+    root = _folder(shelf)
     if root is None:
-        return
+        return True
     folder = root / cell_id
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.exists():
+        return False
+    folder.mkdir(parents=True, mode=0o700)
     for old in sorted(root.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     (folder / "cell.json").write_text(json.dumps({"id": cell_id, "name": name, "started": time.time()}))
     with _lock:
         _open = (folder / "output.jsonl").open("w", encoding="utf-8")
+    return True
 
 
 def write(message: dict[str, Any]) -> None:
@@ -66,14 +74,14 @@ def write(message: dict[str, Any]) -> None:
             _open.flush()
 
 
-def end(cell_id: str, reply: dict[str, Any]) -> None:
+def end(cell_id: str, reply: dict[str, Any], shelf: str = "cells") -> None:
     """Store how the cell ended; the file appears whole or not at all."""
     global _open  # noqa: PLW0603 - as above
     with _lock:
         if _open is not None:
             _open.close()
             _open = None
-    root = _folder()
+    root = _folder(shelf)
     if root is not None and (root / cell_id).exists():
         partial = root / cell_id / "reply.partial"
         partial.write_bytes(pickle.dumps(reply, protocol=5))
@@ -82,6 +90,6 @@ def end(cell_id: str, reply: dict[str, Any]) -> None:
 
 def acknowledge(cell_id: str) -> None:
     """A notebook has the cell's reply."""
-    root = _folder()
+    root = _folder("cells")
     if root is not None and (root / cell_id).exists():
         (root / cell_id / "seen").touch()

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.gang import Record
     from multislice_nb.cluster.inventory import Worker
 
-__all__ = ["RESTART", "result_of", "with_endings", "with_stacks", "worker_error"]
+__all__ = ["place", "result_of", "with_endings", "with_gone", "with_stacks", "worker_error"]
 
 SAME_INSTANT = 1.0
 """Seconds by which a peer's error may be noted before the loss that caused it."""
+
+VM_NOTICED = 10.0
+"""The same where a whole VM is gone, which is noticed by its silence."""
 
 OUT_OF_STEP = (
     "Variables are kept on all workers: mend the cell and run it again. If it waits then for the workers that were "
@@ -29,9 +32,8 @@ OUT_OF_STEP = (
 
 _RUNTIME_ERRORS = {"JaxRuntimeError", "XlaRuntimeError"}
 
-RESTART = (
-    "Start the gang anew with cluster.restart() or %multislice restart; variables on the workers are lost."
-)
+GONE = "WorkerGone"
+"""The name of an error that says that a worker's VM is gone, and the engine with it."""
 
 _AFTER = {
     State.INTERRUPTED: ("Interrupted", "still running, and interrupted"),
@@ -70,6 +72,8 @@ def _error(record: Record, worker: Worker) -> RemoteError | None:
     match record.state:
         case State.RUNNING | State.DONE:
             return None
+        case State.GONE:
+            return RemoteError(worker, GONE, record.reason, time=record.ended)
         case State.LOST:
             return RemoteError(
                 worker, "WorkerLost", f"its process ended ({record.reason})", time=record.ended
@@ -105,7 +109,7 @@ def with_stacks(result: CellResult, stacks: Mapping[int, str], cell: str) -> Cel
         if worker.error is None or not text:
             return worker
         dump = text[text.rfind("Current thread") :] if "Current thread" in text else text
-        return replace(worker, error=replace(worker.error, traceback=dump, **_place(dump, cell)))
+        return replace(worker, error=replace(worker.error, traceback=dump, **place(dump, cell)))
 
     return replace(result, workers=tuple(placed(worker) for worker in result.workers))
 
@@ -128,9 +132,30 @@ def with_endings(result: CellResult, endings: Mapping[int, str]) -> CellResult:
         error = replace(worker.error, evalue=evalue, traceback=log.strip(), time=float(time))
         return replace(worker, error=error)
 
-    workers = [told(worker) for worker in result.workers]
-    times = [w.error.time for w in workers if w.error is not None and w.error.ename == "WorkerLost"]
-    return replace(result, workers=tuple(_follows(worker, min(times, default=0.0)) for worker in workers))
+    return _with_followers(replace(result, workers=tuple(told(worker) for worker in result.workers)))
+
+
+def with_gone(result: CellResult, gone: Mapping[int, str]) -> CellResult:
+    """Say of which workers the VM is gone, given by rank what happened to it."""
+
+    def told(worker: WorkerResult) -> WorkerResult:
+        reason = gone.get(worker.worker.rank)
+        if worker.error is None or reason is None:
+            return worker
+        ended = RemoteError(worker.worker, GONE, reason, time=worker.error.time)
+        return replace(worker, error=ended)
+
+    return _with_followers(replace(result, workers=tuple(told(worker) for worker in result.workers)))
+
+
+def _with_followers(result: CellResult) -> CellResult:
+    """Tell the errors of peers from the loss that caused them."""
+    failed = [worker.error for worker in result.workers if worker.error is not None]
+    times = [error.time for error in failed if error.ename == "WorkerLost"]
+    times += [error.time - VM_NOTICED for error in failed if error.ename == GONE]
+    if not times:
+        return result
+    return replace(result, workers=tuple(_follows(worker, min(times)) for worker in result.workers))
 
 
 def _follows(worker: WorkerResult, loss: float) -> WorkerResult:
@@ -143,7 +168,7 @@ def _follows(worker: WorkerResult, loss: float) -> WorkerResult:
     )
 
 
-def _place(dump: str, cell: str) -> dict[str, Any]:
+def place(dump: str, cell: str) -> dict[str, Any]:
     """The line of the cell in a dump, and the function it called; the innermost frame comes first."""
     called = None
     for match in re.finditer(r'File "(.*)", line (\d+) in (.*)', dump):
@@ -159,13 +184,17 @@ def worker_error(result: CellResult) -> errors.WorkerError:
     first = result.first_error
     if first is None:
         raise AssertionError("the cell did not fail")
-    if result.timed_out_after is not None:
+    if result.timed_out_after is not None or result.silent_for is not None:
         late = ranks_text((e.worker.rank for e in result.errors if e is not None), total=result.total)
-        what = f"The cell ran past its {result.timed_out_after:g} s on {late} and was stopped."
+        what = (
+            f"The cell ran past its {result.timed_out_after:g} s on {late} and was stopped."
+            if result.timed_out_after is not None
+            else f"No worker printed or ended for {result.silent_for:g} s; the cell was stopped on {late}."
+        )
         waiting = _waiting([e for e in result.errors if e is not None], result.total)
         error: errors.WorkerError = errors.CellTimeoutError("\n".join([what, *waiting]), fix=_fix(result))
     else:
-        cls = errors.WorkerLostError if first.ename == "WorkerLost" else errors.WorkerError
+        cls = errors.WorkerLostError if first.ename in {"WorkerLost", GONE} else errors.WorkerError
         error = cls(_what(result, first), fix=_fix(result))
     error.result = result
     return error
@@ -174,6 +203,8 @@ def worker_error(result: CellResult) -> errors.WorkerError:
 def _what(result: CellResult, first: RemoteError) -> str:
     failed = [error for error in result.errors if error is not None]
     own = [error for error in failed if not error.secondary]
+    if first.ename == GONE:
+        return _gone(own, failed, result.total)
     count = f", first of {len(own)} failures" if len(own) > 1 else ""
     lines = [f"{first.ename} on {first.worker}{count}: {first.evalue}"]
     if first.traceback:
@@ -183,6 +214,23 @@ def _what(result: CellResult, first: RemoteError) -> str:
     others = [error for error in own if error is not first]
     lines += _folded(others, result.total)
     lines += _waiting(failed, result.total)
+    return "\n".join(lines)
+
+
+def _gone(own: Sequence[RemoteError], failed: Sequence[RemoteError], total: int) -> str:
+    """Who is gone and why, then other failures, then who was stopped for it."""
+    lines = []
+    reasons: dict[str, list[RemoteError]] = {}
+    for error in own:
+        if error.ename == GONE:
+            reasons.setdefault(error.evalue, []).append(error)
+    for reason, those in reasons.items():
+        who = str(those[0].worker) if len(those) == 1 else ranks_text(e.worker.rank for e in those)
+        lines.append(f"{who.capitalize()} {'is' if len(those) == 1 else 'are'} gone: {reason}.")
+    lines += _folded([error for error in own if error.ename != GONE], total)
+    stopped = [error.worker.rank for error in failed if error.secondary]
+    if stopped:
+        lines[-1] += f" The cell was stopped on {ranks_text(stopped)}."
     return "\n".join(lines)
 
 
@@ -210,9 +258,9 @@ def _waiting(failed: Sequence[RemoteError], total: int) -> list[str]:
 
 
 def _fix(result: CellResult) -> str:
+    if result.after:
+        return result.after
     names = {error.ename for error in result.errors if error is not None}
-    if names & {"WorkerLost", "Killed", "Stuck"}:
-        return RESTART
     if len(names) > 1 and "Interrupted" in names:
         return OUT_OF_STEP
     return "Variables are kept on all workers: mend the cell and run it again."

@@ -98,6 +98,10 @@ class CellResult:
     """Workers of the whole cluster, to tell `all` from a subset."""
     timed_out_after: float | None = None
     """The deadline in seconds that stopped it, if one did."""
+    silent_for: float | None = None
+    """The seconds of silence that stopped it, if they did."""
+    after: str = ""
+    """What was done about the gang afterwards, or is to be done, where it did not end well."""
     profile: Profile | None = None
     """Its traces, if it was traced."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb import errors
+from multislice_nb.cluster.hostkeys import known_hosts_line, write_known_hosts
 from multislice_nb.cluster.inventory import Worker, ranks_text
 from multislice_nb.cluster.scale import require_descriptors
 from multislice_nb.cluster.ways import Way
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.cloud import SshSettings
 
-__all__ = ["Completed", "Connections", "known_hosts_line", "talking"]
+__all__ = ["Completed", "Connections", "talking"]
 
 AT_ONCE = 64
 """Handshakes under way at the same time: each costs the notebook's machine a few milliseconds of CPU."""
@@ -45,12 +45,6 @@ class Completed:
     stderr: str
 
 
-def known_hosts_line(worker: Worker, key: str) -> str:
-    """A known-hosts entry for a worker; `key` is `ssh-ed25519 AAAA...`, or the base64 part alone."""
-    host = f"[{worker.ssh_host}]:{worker.ssh_port}" if worker.ssh_port != 22 else worker.ssh_host
-    return f"{host} {key if ' ' in key else f'ssh-ed25519 {key}'}\n"
-
-
 class Connections:
     """The open SSH connections to a set of workers, by rank.
 
@@ -66,6 +60,9 @@ class Connections:
         self._open: dict[int, asyncssh.SSHClientConnection] = {}
         self._workers: dict[int, Worker] = {}
         self._listeners: list[asyncssh.SSHListener] = []
+        self._reopening: dict[int, asyncio.Lock] = {}
+        self._times: dict[int, int] = {}
+        self._keys: dict[int, str] = {}
 
     async def open(
         self,
@@ -90,7 +87,7 @@ class Connections:
         """
         require_descriptors(len(workers), proxied=self._way.proxied)
         self._workers = {worker.rank: worker for worker in workers}
-        keys = await asyncio.to_thread(self._write_known_hosts, workers, host_keys)
+        keys = await asyncio.to_thread(write_known_hosts, self.known_hosts, workers, host_keys)
         try:
             await self._way.open()
             failed = await self._connect(workers, keys, deadline)
@@ -104,8 +101,9 @@ class Connections:
             await self.close()
             raise self._refusal(failed, deadline, granted=grant is not None)
         seen = {rank: self._key_of(rank) for rank in self._open if rank not in keys}
+        self._keys = keys | seen
         if seen:
-            await asyncio.to_thread(self._write_known_hosts, workers, keys | seen)
+            await asyncio.to_thread(write_known_hosts, self.known_hosts, workers, self._keys)
 
     async def _insist(
         self, failed: dict[int, BaseException], keys: Mapping[int, str], deadline: float
@@ -149,23 +147,6 @@ class Connections:
         key = self._open[rank].get_server_host_key()
         return key.export_public_key().decode().strip() if key else ""
 
-    def _write_known_hosts(self, workers: Sequence[Worker], host_keys: Mapping[int, str]) -> dict[int, str]:
-        """Store the host keys that are known: those given, and those of earlier connections to the rest."""
-        kept = self.known_hosts.read_text().splitlines() if self.known_hosts.exists() else []
-        earlier = dict(line.split(" ", 1) for line in kept if " " in line)
-        keys = dict(host_keys)
-        for worker in workers:
-            name = known_hosts_line(worker, "").split(" ", 1)[0]
-            if worker.rank not in keys and name in earlier:
-                keys[worker.rank] = earlier[name]
-        text = "".join(known_hosts_line(w, keys[w.rank]) for w in workers if keys.get(w.rank))
-        self.known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial = self.known_hosts.with_name(f".{self.known_hosts.name}.{os.getpid()}")
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(text)
-        partial.replace(self.known_hosts)
-        return keys
-
     def _refusal(
         self, failed: Mapping[int, BaseException], deadline: float, *, granted: bool
     ) -> errors.ConnectError:
@@ -201,6 +182,39 @@ class Connections:
         """Whether the connection to a worker still stands."""
         return rank in self._open and not self._open[rank].is_closed()
 
+    async def reopen(self, rank: int) -> asyncssh.SSHClientConnection:
+        """The connection to a worker, made anew if it was lost. One try.
+
+        Raises:
+            errors.ConnectError: It was never made or was closed here, or the worker does not answer.
+        """
+        import asyncssh
+
+        async with self._reopening.setdefault(rank, asyncio.Lock()):
+            lost = self._connection(rank)
+            if not lost.is_closed():
+                return lost
+            worker = self._workers[rank]
+            try:
+                await self._way.open()
+                made = await self._way.connect(worker, known_hosts_line(worker, self._keys[rank]))
+            except (OSError, asyncssh.Error) as error:
+                raise errors.ConnectError(
+                    f"No SSH connection to {worker}, {worker.ssh_host}:{worker.ssh_port}: "
+                    f"{error or type(error).__name__}.",
+                    fix="Try again; if its node is not READY, %multislice attach NAME --recover waits for it.",
+                ) from error
+            if self._open.get(rank) is not lost:  # closed meanwhile
+                made.close()
+            self._connection(rank)
+            self._open[rank] = made
+            self._times[rank] = self.reopened(rank) + 1
+            return made
+
+    def reopened(self, rank: int) -> int:
+        """How often the connection to a worker was made anew. What was forwarded through an earlier one is closed."""
+        return self._times.get(rank, 0)
+
     async def run(self, rank: int, command: str, *, stdin: bytes = b"", deadline: float = 60) -> Completed:
         """Run a shell command on one worker.
 
@@ -209,7 +223,7 @@ class Connections:
         """
         worker = self._workers[rank]
         async with talking(worker, f"The command {command[:120]!r}", deadline):
-            process = await self._connection(rank).create_process(command, encoding=None)
+            process = await (await self.reopen(rank)).create_process(command, encoding=None)
             with contextlib.suppress(BrokenPipeError):  # it ended without reading: its exit status counts
                 process.stdin.write(stdin)
                 process.stdin.write_eof()
@@ -219,7 +233,8 @@ class Connections:
 
     def _connection(self, rank: int) -> asyncssh.SSHClientConnection:
         if rank not in self._open:
-            raise errors.ConnectError(f"{self._workers[rank]} is not connected.", fix="Attach again.")
+            who = self._workers.get(rank, f"rank {rank}")
+            raise errors.ConnectError(f"There is no SSH connection to {who}.", fix="Attach again.")
         return self._open[rank]
 
     async def run_all(
@@ -239,11 +254,11 @@ class Connections:
             errors.ConnectError: The connection was lost.
         """
         async with talking(self._workers[rank], "A command"):
-            return await self._connection(rank).create_process(command, encoding=None)
+            return await (await self.reopen(rank)).create_process(command, encoding=None)
 
     async def forward(self, rank: int, port: int) -> int:
         """A port on the notebook's loopback that leads to `127.0.0.1:port` on a worker."""
-        listener = await self._open[rank].forward_local_port("127.0.0.1", 0, "127.0.0.1", port)
+        listener = await self._connection(rank).forward_local_port("127.0.0.1", 0, "127.0.0.1", port)
         self._listeners.append(listener)
         return listener.get_port()
 
@@ -301,7 +316,7 @@ async def talking(worker: Worker, doing: str, deadline: float | None = None) -> 
                 fix="Look at that worker with SSH, then try again.",
             ) from error
         raise errors.ConnectError(
-            f"The SSH connection to {worker} was lost: {error}", fix="Attach again."
+            f"The SSH connection to {worker} was lost: {error}", fix="The next call makes it anew."
         ) from error
 
 

@@ -87,6 +87,7 @@ class Way:
         self.settings = settings
         self._proxies = proxies
         self._jump: asyncssh.SSHClientConnection | None = None
+        self._opening = asyncio.Lock()
 
     @property
     def proxied(self) -> bool:
@@ -99,20 +100,23 @@ class Way:
             self.settings = replace(self.settings, user=user)
 
     async def open(self) -> None:
-        """Connect to the jump host, where there is one: once, whatever the number of workers.
+        """Connect to the jump host, where there is one and no connection stands: once for all workers.
 
         Raises:
             errors.ConnectError: It did not let us in.
             errors.ConfigurationError: It is not named as `user@host:port`.
         """
-        if not self.settings.jump or self._jump is not None:
-            return
+        async with self._opening:
+            if self.settings.jump and (self._jump is None or self._jump.is_closed()):
+                await self._connect_to_jump(self.settings.jump)
+
+    async def _connect_to_jump(self, jump: str) -> None:
         import asyncssh
 
-        named = _JUMP.fullmatch(self.settings.jump.strip())
+        named = _JUMP.fullmatch(jump.strip())
         if named is None:
             raise errors.ConfigurationError(
-                f"{self.settings.jump!r} names no jump host.", fix="Name it as user@host or user@host:port."
+                f"{jump!r} names no jump host.", fix="Name it as user@host or user@host:port."
             )
         options = self._login()
         if named["user"]:
@@ -123,7 +127,7 @@ class Way:
                 self._jump = await asyncssh.connect(host, port, **options)
         except (OSError, asyncssh.Error) as error:  # TimeoutError is an OSError
             raise errors.ConnectError(
-                f"The jump host {self.settings.jump} did not let us in: {error or 'no answer'}.",
+                f"The jump host {jump} did not let us in: {error or 'no answer'}.",
                 fix="Try it with ssh: its key must be in ~/.ssh/known_hosts, and yours must be known there.",
             ) from error
 
@@ -154,7 +158,7 @@ class Way:
         settings = self.settings
         options: dict[str, Any] = {
             "config": [str(path) for path in settings.config_files if path.exists()],
-            "keepalive_interval": 15,
+            "keepalive_interval": 10,
             "connect_timeout": 20,
             "login_timeout": 30,
         }

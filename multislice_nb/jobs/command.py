@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from multislice_nb.cluster.oom import oom_kills
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -53,7 +55,7 @@ class Command:
     """
 
     def __init__(self, command: str, folder: Path, environment: Mapping[str, str], output: Path) -> None:
-        self._kills = _oom_kills()
+        self._kills = oom_kills()
         # Starts with the home folder, so that a later supervisor of this VM knows what an earlier one left.
         self._mark = f"{Path.home()}:{os.getpid()}.{time.monotonic_ns()}"
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +85,7 @@ class Command:
             return None
         # Where the shell was not replaced by the command it reports a signal as 128 + its number.
         code = 128 - code if 128 < code <= 192 else code
-        oom = _oom_kills() > self._kills
+        oom = oom_kills() > self._kills
         return Exit(code, time.time(), _reason(code, oom=oom), oom)
 
     def wait(self, timeout: float) -> Exit | None:
@@ -158,14 +160,3 @@ def _reason(code: int, *, oom: bool) -> str:
     if code == -signal.SIGKILL:
         return f"killed by {name}: " + ("out of memory" if oom else "out of memory is the usual reason")
     return f"killed by {name}"
-
-
-def _oom_kills() -> int:
-    """How often this machine's kernel killed for lack of memory; 0 where it does not say."""
-    try:
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    except OSError:
-        return 0
-    return 0

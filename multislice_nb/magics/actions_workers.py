@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from multislice_nb._texts import lasted
+from multislice_nb.errors import MagicError
 from multislice_nb.magics.base import Base
 from multislice_nb.magics.following import Look, follow
 from multislice_nb.magics.views import Note
@@ -18,12 +19,27 @@ __all__ = ["WorkerActions"]
 class WorkerActions(Base):
     """Each method is a subcommand."""
 
-    def attach(self, name: str, zone: str | None = None, deadline: float | None = None) -> Cluster:
+    def attach(
+        self,
+        name: str,
+        zone: str | None = None,
+        *,
+        deadline: float | None = None,
+        recover: bool = False,
+        repair_deadline: float | None = None,
+        **patience: Any,
+    ) -> Cluster:
         """`attach`."""
         from multislice_nb.cluster.attaching import aattach
+        from multislice_nb.cluster.formation import START_DEADLINE
+        from multislice_nb.cluster.settings import GangSettings
 
+        if repair_deadline is not None and not recover:
+            raise MagicError(
+                "--repair-deadline says how long --recover waits.", fix=f"%multislice attach {name} --recover"
+            )
+        settings = GangSettings.configured(**patience)
         queued_resource = self.session.get(name, zone)
-        limits = {} if deadline is None else {"deadline": deadline}
         line = self._line()
         seconds = [0.0]
 
@@ -32,7 +48,17 @@ class WorkerActions(Base):
             step = look.step or f"Attaching to {name}"
             line.show(f"{step} · {lasted(look.seconds)}", step=step)
 
-        cluster = follow(lambda report: aattach(queued_resource, report=report, **limits), show)
+        cluster = follow(
+            lambda report: aattach(
+                queued_resource,
+                deadline=START_DEADLINE if deadline is None else deadline,
+                recover=recover,
+                repair_deadline=repair_deadline,
+                settings=settings,
+                report=report,
+            ),
+            show,
+        )
         line.end(f"Attached in {lasted(seconds[0])}")
         if cluster.left is not None:
             print(f"{cluster.left.name} ran here while nobody was attached: %multislice collect shows it.")

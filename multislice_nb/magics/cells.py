@@ -60,8 +60,8 @@ def run_cell(
 
     def progress(look: CellProgress) -> None:
         last[:] = [look]
-        if look.rows or time.monotonic() - began > _QUIET:
-            line.show(str(look))
+        if look.rows or look.notices or time.monotonic() - began > _QUIET:
+            line.show(str(look), step=" ".join(look.notices) or None)
 
     try:
         with plain_warnings():
@@ -70,7 +70,9 @@ def run_cell(
         if last:
             line.end(str(replace(last[0], running=())))
         raise CellInterrupted(
-            f"the cell was stopped on the workers of {cluster.name}; their variables are kept."
+            f"{cluster.cut_off}, so the cell goes on there; %multislice collect gets its end once it is reached."
+            if cluster.cut_off
+            else f"the cell was stopped on the workers of {cluster.name}; their variables are kept."
         ) from None
     if show:
         show_result(result, line, group_outputs)

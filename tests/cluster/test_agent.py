@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import signal
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from multislice_nb.cluster import agent, record
+from multislice_nb.cluster import agent, joining, record
 from multislice_nb.cluster.result import RemoteValue, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -82,28 +84,47 @@ def test_error_with_a_broken_str(shell: InteractiveShell) -> None:
 
 def test_call_runs_an_importable_function() -> None:
     """A function is found by its module and name."""
-    assert unpack(agent.call("operator:add", (2, 3), {})["value"]) == 5
-    assert agent.call("operator:nothing", (), {})["error"]["ename"] == "AttributeError"
+    assert unpack(agent.call("operator:add", (2, 3), {}, "1")["value"]) == 5
+    assert agent.call("operator:nothing", (), {}, "2")["error"]["ename"] == "AttributeError"
 
 
-def test_free_port_steps_over_a_taken_one() -> None:
-    """The coordinator gets the next port when its own is taken."""
-    import socket
-
+def test_the_coordinators_port_is_held_and_answers() -> None:
+    """It gets the next port when its own is taken, and others see whether that can be reached."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         first = taken.getsockname()[1]
-        assert unpack(agent.free_port("127.0.0.1", first)["value"]) > first
+        port = unpack(agent.hold_port("127.0.0.1", first)["value"])
+        assert port > first
+        assert agent.reach_port("127.0.0.1", port, 5)["ok"]
+        joining._release_port()
+    assert agent.reach_port("127.0.0.1", port, 5)["error"]["ename"] == "ConnectionRefusedError"
+
+
+def test_a_request_that_comes_twice_runs_once(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A notebook that cannot know whether its request arrived may send it again."""
+    monkeypatch.setenv("MULTISLICE_NB_FOLDER", str(tmp_path))
+    run("runs = 0")
+    for _ in range(2):
+        assert agent.run_cell("runs += 1", "<cell 2>", "twice")["ok"]
+    assert shell.user_ns["runs"] == 1
+    assert (tmp_path / "cells/twice/reply.pickle").exists()
 
 
 def test_an_interrupt_before_the_cell_is_the_cells(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupt that comes while the record is made ends the cell, and leaves the record whole."""
-    monkeypatch.setattr(record, "begin", lambda *_: signal.raise_signal(signal.SIGINT))
+
+    def begin(*_: object) -> bool:
+        signal.raise_signal(signal.SIGINT)
+        return True
+
+    monkeypatch.setattr(record, "begin", begin)
     ended: list[dict[str, Any]] = []
-    monkeypatch.setattr(record, "end", lambda _, reply: ended.append(reply))
+    monkeypatch.setattr(record, "end", lambda _, reply, shelf: ended.append(reply))
     reply = run("x = 1")
     assert reply["error"]["ename"] == "KeyboardInterrupt"
     assert ended == [reply]

@@ -22,8 +22,9 @@ from multislice_nb import errors
 from multislice_nb._portal import sync
 from multislice_nb.cloud import SshSettings
 from multislice_nb.cluster.cluster import Cluster
-from multislice_nb.cluster.formation import Formation, Site
+from multislice_nb.cluster.formation import Formation
 from multislice_nb.cluster.inventory import Worker
+from multislice_nb.cluster.site import Site
 from multislice_nb.cluster.ssh import Connections
 from multislice_nb.tpu import AcceleratorType
 

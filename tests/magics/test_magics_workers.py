@@ -162,3 +162,18 @@ def test_a_cell_is_profiled(
     assert capsys.readouterr().out == ""
     with pytest.raises(errors.MagicError, match="without --profile"):
         run("%%multislice --profile-folder here\n1")
+
+
+def test_patience_is_asked_for_at_attach(attached: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--recover` over a whole gang attaches to it; a notice of silence is printed once where nobody watches."""
+    run("%%multislice\nkept = 'there'")
+    run("%multislice attach pair --recover --silence 1")
+    capsys.readouterr()
+    run("%%multislice\nimport time\ntime.sleep(2.5)\nkept")
+    shown = capsys.readouterr().out
+    assert shown.count("No worker has printed or ended since") == 1
+    assert "at line 2" in shown
+    assert "[all 4] 'there'" in shown
+    with pytest.raises(errors.MagicError, match="how long --recover waits"):
+        run("%multislice attach pair --repair-deadline 5")
+    run("%multislice attach pair")
