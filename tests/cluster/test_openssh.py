@@ -31,6 +31,8 @@ from multislice_nb.tpu import AcceleratorType
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from multislice_nb.cluster.progress import CellProgress
+
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 pytestmark = pytest.mark.skipif(
     SSHD is None or not sys.platform.startswith("linux"), reason="needs OpenSSH's sshd and loopback addresses"
@@ -160,6 +162,16 @@ def wait_for(workers: list[Worker]) -> None:
                 time.sleep(0.05)
 
 
+def end_sessions(folder: Path) -> list[int]:
+    """Kill the processes of an sshd that serve its connections; their pids."""
+    import psutil
+
+    sessions = psutil.Process(int((folder / "sshd.pid").read_text())).children()
+    for session in sessions:
+        session.kill()
+    return [session.pid for session in sessions]
+
+
 def end_all(root: Path) -> None:
     """Kill what commands left running, found by the mark in their environment."""
     import psutil
@@ -195,6 +207,17 @@ def test_a_gang_forms_runs_and_survives_a_cut(machines: Machines, tmp_path: Path
         ).exit_statuses == [0, 1, 2, 3]
         pulled = cluster.files.pull("code/*.py", tmp_path / "back")
         assert pulled.files == dict.fromkeys(range(4), 1)
+        dropped: list[int] = []
+
+        def drop(progress: CellProgress) -> None:
+            if "step 3" in str(progress) and not dropped:
+                dropped.extend(end_sessions(machines.folders[0]))
+
+        code = "import time\nfor i in range(20): print('step', i, flush=True); time.sleep(0.1)\ni"
+        result = cluster.run(code, on_update=drop)
+        assert dropped
+        assert result.stdout == ["".join(f"step {i}\n" for i in range(20))] * 4
+        assert result.values == [19] * 4
         sync(formation.leave)
         again = Formation(machines.site)
         sync(again.form, deadline=100)
