@@ -101,10 +101,12 @@ def iterate(
             with contextlib.suppress(RuntimeError):  # it is running still: its own cancellation ends it
                 await aclose()
 
+    exhausted = False
     try:
         while (item := sync(step)) is not nothing:
             yield item  # type: ignore[misc]
+        exhausted = True
     finally:
         # A generator that is still open when Python exits outlives the loop, which closed its source then.
-        if not loop().is_closed():
+        if not exhausted and not loop().is_closed():
             sync(close)
