@@ -296,6 +296,8 @@ def reattach(cluster: Cluster) -> None:
     cluster.journal.close()
     registry.add(cluster)
     cluster._formation, cluster._operator, cluster.journal = again._formation, again._operator, again.journal
+    for cached in ("reach", "environment"):  # made for the connections before
+        vars(cluster).pop(cached, None)
 
 
 def test_detach_and_attach_find_the_same_gang(cluster: Cluster) -> None:
