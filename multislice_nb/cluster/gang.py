@@ -291,8 +291,13 @@ class Gang:
     async def _stop(self, *, kill: bool, brief: bool = False) -> None:
         """Interrupt what runs; what does not take it is killed, or marked as stuck."""
         grace = self._settings.interrupt_grace
-        self._link.signal(self.running, "SIGINT")
-        await self._wait_for_interrupted(min(grace, 2.0) if brief else grace)
+        if brief:
+            grace = min(grace, 2.0)
+        for _ in range(
+            2
+        ):  # again, for an engine that had not begun when the first came and so took no notice
+            self._link.signal(self.running, "SIGINT")
+            await self._wait_for_interrupted(grace / 2)
         left = self.running
         self._link.signal(left, "SIGUSR1")  # their stacks, while there still are some
         if left and kill:

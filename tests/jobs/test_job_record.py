@@ -66,7 +66,7 @@ def test_the_environment_is_explicit_and_never_stale() -> None:
     assert made["MEGASCALE_COORDINATOR_ADDRESS"] == "10.0.0.1:8080"
     assert made["MEGASCALE_GRPC_ENABLE_XOR_TRACER"] == "false"
     assert (made["RANK"], made["WORLD_SIZE"], made["MASTER_ADDR"]) == ("3", "4", "10.0.0.1")
-    assert "JAX_COORDINATOR_BIND_ADDRESS" not in made
+    assert made["JAX_COORDINATOR_BIND_ADDRESS"] == "10.0.0.1:8476"
     assert made["PATH"] == "/bin"
 
 

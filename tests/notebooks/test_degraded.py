@@ -8,7 +8,10 @@ import nbformat
 import pytest
 from nbformat import v4
 
+from multislice_nb.testing import emulator
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.notebooks.ways import WAYS, check_cells, code_cells, copied, executed_without
@@ -26,6 +29,14 @@ CELLS = (
     "import multislice_nb as ms\nms.plot_intensity('v4')",
 )
 """Each shows something with several forms."""
+
+
+@pytest.fixture(scope="module")
+def emulator_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An emulator that nobody else uses: a panel shows all that there is."""
+    home = tmp_path_factory.mktemp("home")
+    with emulator(time_factor=1, home=home):
+        yield home
 
 
 @pytest.fixture

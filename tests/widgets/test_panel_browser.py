@@ -190,7 +190,7 @@ SEEN_IN = {
     "Workers": ".msnb-workers button",
     "Run": ".msnb-editor",
     "Plan": ".msnb-inktext",
-    "Sweep": ".msnb-empty:visible, img.widget-image",
+    "Sweep": ".msnb-empty:visible, img.widget-image:visible",
     "Jobs": ".msnb-empty:visible",
 }
 
@@ -339,4 +339,4 @@ def test_notebook_7_shows_it_too(opened: Callable[..., Any]) -> None:
     page.get_by_text("16 chips · 4 workers").wait_for()
     notebook.shoot("notebook_7")
     notebook.tab("Plan").click()
-    page.locator(".msnb-inktext").wait_for()
+    page.locator(".msnb-inktext").first.wait_for()
