@@ -105,10 +105,14 @@ def main(home: Path) -> None:
 def _scratch(home: Path) -> Path:
     """A folder for unix sockets, whose paths may have about a hundred characters."""
     wanted = home / "run"
-    if len(os.fsencode(wanted)) > _LONGEST_FOLDER:
-        return Path(tempfile.mkdtemp(prefix="multislice_nb-"))
-    wanted.mkdir(mode=0o700)
-    return wanted
+    if len(os.fsencode(wanted)) <= _LONGEST_FOLDER:
+        wanted.mkdir(mode=0o700)
+        return wanted
+    named = Path(tempfile.mkdtemp(prefix="multislice_nb-"))
+    if len(os.fsencode(named)) <= _LONGEST_FOLDER:
+        return named
+    named.rmdir()
+    return Path(tempfile.mkdtemp(prefix="multislice_nb-", dir="/tmp"))
 
 
 def _forget_address(home: Path, daemon: int) -> None:

@@ -8,6 +8,8 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -19,7 +21,6 @@ from multislice_nb.emulator.address import EmulatorAddress, address_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.emulator.emulated_tpu import PARENT, Emulated
 else:
@@ -146,12 +147,23 @@ def test_a_long_state_folder_works_and_leaves_no_folder_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the path is too long for unix sockets a temporary folder holds them, and goes at the end."""
-    temporary = tmp_path / "t"
+    monkeypatch.setenv("MULTISLICE_NB_HOME", str(tmp_path / ("long" * 30)))
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
+        monkeypatch.setenv("TMPDIR", temporary)
+        emulated = Emulated(daemon.ensure_running())
+        assert len(list(Path(temporary).iterdir())) == 1
+        assert emulated.rest("GET", f"/v2/{PARENT}/nodes").status == 200
+        daemon.stop()
+        assert not list(Path(temporary).iterdir())
+
+
+def test_a_long_folder_for_temporary_files_works_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the user's folder for temporary files is as long, the system's holds the sockets."""
+    temporary = tmp_path / ("temporary" * 12)
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setenv("MULTISLICE_NB_HOME", str(tmp_path / ("long" * 30)))
     emulated = Emulated(daemon.ensure_running())
-    assert len(list(temporary.iterdir())) == 1
     assert emulated.rest("GET", f"/v2/{PARENT}/nodes").status == 200
     daemon.stop()
     assert not list(temporary.iterdir())
