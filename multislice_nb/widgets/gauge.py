@@ -38,7 +38,7 @@ def gauge_html(intensity: float, threshold: float, generation: str) -> str:
     )
     return (
         f'<svg class="msnb-{tone}" width="100%" style="max-width:{_WIDTH:.0f}px;display:block;margin:6px 0 2px" '
-        f'viewBox="0 0 {_WIDTH:.0f} 30" role="img" aria-label="{html.escape(told)}">'
+        f'viewBox="0 0 {_WIDTH:.0f} 33" role="img" aria-label="{html.escape(told)}">'
         f'<rect x="0" y="4" width="{_WIDTH:.0f}" height="12" rx="2" fill="currentColor" opacity=".18"/>'
         f'<rect x="0" y="4" width="{length:.1f}" height="12" rx="2" fill="currentColor"/>'
         f"{marks}</svg>"
