@@ -1,6 +1,6 @@
 """What the number of workers decides: open files, heartbeats, and how soon a size that cannot work is refused.
 
-Measured up to 32 engines with `tests/benchmarks/bench_scale.py` on two busy cores, and planned from that for 1024
+Measured up to 64 engines with `tests/benchmarks/bench_scale.py` on two cores, and planned from that for 1024
 workers, where every engine has a machine of its own:
 
 - Open files. The notebook has two for each worker, the controller's process that listens to hearts has two for each
@@ -15,7 +15,8 @@ workers, where every engine has a machine of its own:
   notebook's processor for each engine, half of it for a receipt that is now put off (`receipts`), and 2.6 ms of the
   controller's: with 1024, some two seconds until a trivial cell is back. Steps that take longer hide it.
 - ipyparallel's broadcast view sends once and lets a tree of schedulers send the rest. A plain call on 4, 16 and 32
-  engines took 12, 48 and 121 ms through it, and 12, 48 and 208 ms straight: below 32 it gains nothing. It is not used,
+  engines took 12, 48 and 121 ms through it, and 12, 48 and 208 ms straight, with other work on the cores; on 64, with
+  none, 127 and 130 ms. It gains nothing here and is not used,
   since the client keeps what every broadcast message leaves for as long as it lives; `cluster.client.broadcast_view()`
   is there for who wants it.
 - The screen. Updates and results show a page, not a number of lines of each worker: see `progress` and `result`.
