@@ -8,8 +8,9 @@ the notebook keeps.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from multislice_nb._live import Line, Output
 from multislice_nb._watched import is_watched
 
 if TYPE_CHECKING:
@@ -19,11 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveChart", "Progress", "shower", "sweep_shower"]
 
-LINE_INTERVAL = 0.2
-"""Seconds between updates of the line, at least: a browser takes five a second well."""
-
 CHART_INTERVAL = 1.0
-"""The same for the chart, which costs a tenth of a second to draw."""
+"""Seconds between updates of the chart, at least: it costs a tenth of a second to draw."""
 
 
 class Progress(Protocol):
@@ -36,28 +34,20 @@ class Progress(Protocol):
 
 def shower() -> Callable[[Progress], None]:
     """A callback that shows progress: a line that changes where somebody watches, else a line for each milestone."""
-    if not _watched():
-        return _printer()
-    line, said = _Line(), ""
-
-    def show(progress: Progress) -> None:
-        nonlocal said
-        before, said = said, progress.milestone or ""
-        line.show(progress, certainly=said != before)
-
-    return show
+    line = Line(watched=_watched())
+    return lambda progress: line.show(str(progress), step=progress.milestone)
 
 
 def sweep_shower() -> Callable[[SweepProgress], None]:
     """The same for a sweep, with a chart below the line that changes."""
-    if not _watched():
-        return _printer()
-    line, chart = _Line(), LiveChart()
+    watched = _watched()
+    line, chart = Line(watched=watched), LiveChart()
 
     def show(progress: SweepProgress) -> None:
         # Not each milestone: configurations that are skipped follow one another at once.
-        line.show(progress, certainly=progress.done == progress.total)
-        chart.show(progress)
+        line.show(str(progress), step=progress.milestone, now=progress.done == progress.total)
+        if watched:
+            chart.show(progress)
 
     return show
 
@@ -66,7 +56,7 @@ class LiveChart:
     """TFLOP/s per chip of what a sweep has measured so far. It appears with the first measurement."""
 
     def __init__(self) -> None:
-        self._output = _Output()
+        self._output = Output()
         self._drawn_at = float("-inf")
         self._points = 0
 
@@ -81,49 +71,6 @@ class LiveChart:
             progress.results.plot_tflops()
         )  # none of pyplot's: nothing keeps it once it is drawn
         self._drawn_at, self._points = time.monotonic(), points
-
-
-class _Line:
-    """One line, replaced as a whole."""
-
-    def __init__(self) -> None:
-        self._output = _Output()
-        self._drawn_at = float("-inf")
-
-    def show(self, progress: Progress, *, certainly: bool) -> None:
-        """Show how far it is, unless the last time is not long ago."""
-        now = time.monotonic()
-        if now - self._drawn_at >= LINE_INTERVAL or certainly:
-            self._drawn_at = now
-            self._output.put({"text/plain": str(progress)}, raw=True)
-
-
-class _Output:
-    """One output of a cell, replaced as a whole."""
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-
-    def put(self, content: object, *, raw: bool = False) -> None:
-        """Show something, or a raw bundle of it, in the place of what was there."""
-        from IPython.display import display
-
-        if self._handle is None:
-            self._handle = display(content, raw=raw, display_id=True)
-        else:
-            self._handle.update(content, raw=raw)
-
-
-def _printer() -> Callable[[Progress], None]:
-    said: str | None = None
-
-    def show(progress: Progress) -> None:
-        nonlocal said
-        if progress.milestone is not None and progress.milestone != said:
-            said = progress.milestone
-            print(said, flush=True)
-
-    return show
 
 
 def _watched() -> bool:

@@ -13,9 +13,9 @@ from multislice_nb.widgets.session import current
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, MutableMapping
 
+    from multislice_nb._live import Line
     from multislice_nb.cluster import CellResult
     from multislice_nb.magics.autocell import Autocell
-    from multislice_nb.magics.live import Line
     from multislice_nb.sharding import Plans
 
 __all__ = ["Base", "literal", "literals"]

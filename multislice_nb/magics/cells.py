@@ -10,8 +10,8 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb._live import Line
 from multislice_nb.errors import MagicError, WorkerError
-from multislice_nb.magics.live import Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -60,8 +60,8 @@ class MultisliceMagics(Magics):
     @cached_property
     def actions(self) -> Actions:
         """What the subcommands call."""
+        from multislice_nb._live import Line
         from multislice_nb.magics.actions import Actions
-        from multislice_nb.magics.live import Line
 
         return Actions(lambda: Line(watched=self.watched), self._shell.user_ns, self.autocell)
 
