@@ -26,17 +26,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side (`-n 2 --dist loadgroup`), a file stays together, as its tests share workers.
-
-    Notebooks share nothing, and are the longest.
-    """
-    for item in items:
-        group = item.nodeid if item.path.parent.name == "notebooks" else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session")
 def emulator_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A state folder of this session's own with a running emulator, which must be empty when it is stopped."""
