@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from multislice_nb import errors
+from multislice_nb._bounded import gather
 from multislice_nb._portal import sync
 from multislice_nb.cluster import registry
 from multislice_nb.cluster.access import give_access
@@ -22,7 +23,7 @@ from multislice_nb.config import state_home
 from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from multislice_nb.cloud import NodeStatus, QueuedResource
@@ -160,13 +161,7 @@ async def _guests(
 ) -> tuple[dict[int, str], dict[int, str]]:
     """What the workers publish of themselves, by rank: host keys, and names."""
     cloud, zone = queued_resource.cloud, queued_resource.zone
-    limit = asyncio.Semaphore(CALLS)
-
-    async def ask(node: NodeStatus) -> tuple[Mapping[str, str], ...]:
-        async with limit:
-            return await cloud.aguest_attributes(node.node_id, path, zone)
-
-    found = await asyncio.gather(*map(ask, nodes))
+    found = await gather(lambda node: cloud.aguest_attributes(node.node_id, path, zone), nodes, at_once=CALLS)
     keys: dict[int, str] = {}
     names: dict[int, str] = {}
     for node, attributes in zip(nodes, found, strict=True):

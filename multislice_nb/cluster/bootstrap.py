@@ -6,7 +6,6 @@ A worker that has a fitting Python is left as it is. Otherwise an environment is
 
 from __future__ import annotations
 
-import asyncio
 import importlib.metadata
 import json
 import shlex
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import errors
+from multislice_nb._bounded import gather
 from multislice_nb.cluster.inventory import ranks_text
 from multislice_nb.cluster.payload import payload
 from multislice_nb.cluster.provision import provision, wanted
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from multislice_nb.cluster.inventory import Worker
-    from multislice_nb.cluster.ssh import Completed, Connections
+    from multislice_nb.cluster.ssh import Connections
 
 __all__ = ["HOME", "Footing", "prepare", "requirements"]
 
@@ -130,13 +130,9 @@ async def _ship(connections: Connections, ranks: Sequence[int], library: str) ->
         f"set -e; cd; umask 077; mkdir -p {HOME}/lib; find {HOME}/lib -name '*.zip' -mtime +30 -delete; "
         f"cat > {shlex.quote(library)}.$$; mv {shlex.quote(library)}.$$ {shlex.quote(library)}"
     )
-    limit = asyncio.Semaphore(UPLOADS)
-
-    async def store(rank: int) -> Completed:
-        async with limit:
-            return await connections.run(rank, command, stdin=payload().content)
-
-    for end in await asyncio.gather(*map(store, ranks)):
+    content = payload().content
+    stored = await gather(lambda rank: connections.run(rank, command, stdin=content), ranks, at_once=UPLOADS)
+    for end in stored:
         if end.exit_status != 0:
             raise errors.StartError(
                 f"{end.worker} could not store {library}: {end.stderr.strip()[-500:]}",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import html
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import errors
+from multislice_nb._bounded import gather
 from multislice_nb.cluster.errand import ErrandError, errand
 from multislice_nb.cluster.fold import fold
 from multislice_nb.cluster.transfer import size_text
@@ -164,20 +164,18 @@ async def look(
         workers: Whom to ask.
         before: The report of the round before, for the share of the processors.
     """
-    turns = asyncio.Semaphore(AT_ONCE)
     found: dict[int, WorkerUsage] = {}
     silent: dict[int, str] = {}
 
     async def one(worker: Worker) -> None:
         request = {"ports": [METRICS_PORT]}
-        async with turns:
-            try:
-                told = await errand(connections, worker, "usage:usage", request, deadline=DEADLINE)
-            except (ErrandError, errors.MultisliceError) as error:
-                silent[worker.rank] = str(error).splitlines()[0]
-                return
+        try:
+            told = await errand(connections, worker, "usage:usage", request, deadline=DEADLINE)
+        except (ErrandError, errors.MultisliceError) as error:
+            silent[worker.rank] = str(error).splitlines()[0]
+            return
         earlier = before.workers.get(worker.rank) if before is not None else None
         found[worker.rank] = WorkerUsage.of(worker.rank, told, earlier)
 
-    await asyncio.gather(*map(one, workers))
+    await gather(one, workers, at_once=AT_ONCE)
     return UsageReport(dict(sorted(found.items())), silent)
