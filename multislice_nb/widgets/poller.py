@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from multislice_nb import _portal
+from multislice_nb.widgets.repeated import Repeated, shared
 from multislice_nb.widgets.snapshot import Snapshot, take
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _GOOGLE = (3.0, 20.0)
 _GROWTH = 1.3
 
 
-class Poller:
+class Poller(Repeated["tuple[KernelLoop, Callable[[Snapshot], None]]"]):
     """Looks again and again, for those who subscribed.
 
     Args:
@@ -31,17 +32,10 @@ class Poller:
     """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        self._subscribers: dict[object, tuple[KernelLoop, Callable[[Snapshot], None]]] = {}
-        self._task: Any = None
+        super().__init__(session)
         self._hurry: asyncio.Event | None = None
         self.last: Snapshot | None = None
         self.looks = 0
-
-    @property
-    def running(self) -> bool:
-        """Whether it looks."""
-        return self._task is not None and not self._task.done()
 
     def subscribe(self, who: object, loop: KernelLoop, show: Callable[[Snapshot], None]) -> None:
         """Have every new look shown, on a panel's own loop. Subscribing again changes nothing."""
@@ -49,14 +43,7 @@ class Poller:
         if self.running:
             self.hurry()
         else:
-            self._task = asyncio.run_coroutine_threadsafe(self._run(), _portal.loop())
-
-    def unsubscribe(self, who: object) -> None:
-        """A panel is not shown any more; without panels the looking stops."""
-        self._subscribers.pop(who, None)
-        if not self._subscribers and self._task is not None:
-            self._task.cancel()
-            self._task = None
+            self._start()
 
     def hurry(self) -> None:
         """Look now, since something was just done."""
@@ -98,9 +85,6 @@ def _shape(snapshot: Snapshot) -> tuple[object, ...]:
     return states, nodes, tuple((one.name, tuple(w.state for w in one.workers)) for one in snapshot.clusters)
 
 
-_pollers: dict[int, Poller] = {}
-
-
 def poller_of(session: Session) -> Poller:
     """The poller that all panels of a session share."""
-    return _pollers.setdefault(id(session), Poller(session))
+    return shared(Poller, session)

@@ -6,12 +6,11 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from multislice_nb import _portal
 from multislice_nb.errors import ClusterError
+from multislice_nb.widgets.repeated import Repeated, shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from multislice_nb.cluster import UsageReport
     from multislice_nb.widgets.loop import KernelLoop
@@ -25,7 +24,7 @@ SHARE = 10
 """A round is not begun before so many times the time that the last one took: it must not be felt on the workers."""
 
 
-class Rounds:
+class Rounds(Repeated["tuple[str, KernelLoop, Callable[[], None]]"]):
     """Asks the clusters that somebody looks at, one round after another.
 
     Args:
@@ -37,37 +36,22 @@ class Rounds:
     """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        self._watchers: dict[object, tuple[str, KernelLoop, Callable[[], None]]] = {}
-        self._task: Future[None] | None = None
+        super().__init__(session)
         self.last: dict[str, UsageReport] = {}
         self.count = 0
 
-    @property
-    def running(self) -> bool:
-        """Whether it asks."""
-        return self._task is not None and not self._task.done()
-
-    def watch(self, who: object, name: str, loop: KernelLoop, changed: Callable[[], None]) -> None:
+    def subscribe(self, who: object, name: str, loop: KernelLoop, changed: Callable[[], None]) -> None:
         """Have a cluster asked, and a panel told of it on its own loop."""
-        self._watchers[who] = (name, loop, changed)
-        if not self.running:
-            self._task = asyncio.run_coroutine_threadsafe(self._run(), _portal.loop())
-
-    def unwatch(self, who: object) -> None:
-        """A panel shows no grid any more; without any the asking stops."""
-        self._watchers.pop(who, None)
-        if not self._watchers and self._task is not None:
-            self._task.cancel()
-            self._task = None
+        self._subscribers[who] = (name, loop, changed)
+        self._start()
 
     async def _run(self) -> None:
         while True:
             began = time.monotonic()
-            names = {name for name, _, _ in tuple(self._watchers.values())}
+            names = {name for name, _, _ in tuple(self._subscribers.values())}
             await asyncio.gather(*map(self._ask, names))
             self.count += 1
-            for _, loop, changed in tuple(self._watchers.values()):
+            for _, loop, changed in tuple(self._subscribers.values()):
                 loop.call(changed)
             await asyncio.sleep(max(EVERY, SHARE * (time.monotonic() - began)))
 
@@ -79,9 +63,6 @@ class Rounds:
         self.last[name] = await cluster.environment.ausage()
 
 
-_rounds: dict[int, Rounds] = {}
-
-
 def rounds_of(session: Session) -> Rounds:
     """The rounds that all panels of a session share."""
-    return _rounds.setdefault(id(session), Rounds(session))
+    return shared(Rounds, session)

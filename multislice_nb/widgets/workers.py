@@ -91,9 +91,9 @@ class Workers:
 
     def _watch(self) -> None:
         if self._open and self.choice.value:
-            self._rounds.watch(self, self.choice.value, self._loop, self._draw)
+            self._rounds.subscribe(self, self.choice.value, self._loop, self._draw)
         else:
-            self._rounds.unwatch(self)
+            self._rounds.unsubscribe(self)
 
     def _chosen(self, _: Any) -> None:
         self._watch()
