@@ -42,6 +42,16 @@ def emulator_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert not left, f"tests left queued resources behind: {left}"
 
 
+@pytest.fixture(scope="module")
+def emulator_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The state folder of an emulator that only one module uses, for tests about all that there is."""
+    from multislice_nb.testing import emulator
+
+    home = tmp_path_factory.mktemp("home")
+    with emulator(time_factor=1, home=home):
+        yield home
+
+
 @pytest.fixture
 def fault(emulator_home: Path) -> Iterator[Callable[..., None]]:
     """Make a failure happen in the emulator; all are taken back at the end."""

@@ -8,10 +8,7 @@ import nbformat
 import pytest
 from nbformat import v4
 
-from multislice_nb.testing import emulator
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.notebooks.ways import WAYS, check_cells, code_cells, copied, executed_without
@@ -32,11 +29,9 @@ CELLS = (
 
 
 @pytest.fixture(scope="module")
-def emulator_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An emulator that nobody else uses: a panel shows all that there is."""
-    home = tmp_path_factory.mktemp("home")
-    with emulator(time_factor=1, home=home):
-        yield home
+def emulator_home(emulator_apart: Path) -> Path:
+    """A panel shows all that there is."""
+    return emulator_apart
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ import pytest
 # pytest puts this folder on the path; for mypy it is one of the packages of tests.
 from labdriver import CHROMIUM, FLAGS, Notebook, jupyterlab  # type: ignore[import-not-found]
 
-from multislice_nb.testing import emulator
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -22,11 +20,9 @@ _pictures: list[Path] = []
 
 
 @pytest.fixture(scope="module")
-def emulator_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An emulator that nobody else uses: panels show all that there is."""
-    home = tmp_path_factory.mktemp("home")
-    with emulator(time_factor=1, home=home):
-        yield home
+def emulator_home(emulator_apart: Path) -> Path:
+    """Panels show all that there is."""
+    return emulator_apart
 
 
 @pytest.fixture(scope="module")
