@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Interval", "is_container", "kind_of", "merged", "total"]
+__all__ = ["Interval", "computes", "kind_of", "merged", "total"]
 
 Interval: TypeAlias = "tuple[float, float]"
 """Begin and end, in one unit of time."""
@@ -28,6 +28,7 @@ _KINDS = (
 )
 _CALLS = re.compile(r"\bcalls=%([\w.-]+)")  # of a fusion: XLA's TPU compiler puts a reduce-scatter into one
 _CONTAINER = re.compile(r"(while|conditional|call)([.\d]|$)")
+_BEGIN_OR_WAIT = re.compile(r"-(start|done)([.\d]|$)")
 
 
 def kind_of(operation: str) -> str | None:
@@ -43,9 +44,14 @@ def kind_of(operation: str) -> str | None:
     return None
 
 
-def is_container(operation: str) -> bool:
-    """Whether an operation only holds others, which are in the trace too, as a loop does its body."""
-    return _CONTAINER.match(_name(operation)) is not None
+def computes(operation: str) -> bool:
+    """Whether a device is at work in an operation itself.
+
+    It is not in what only holds others, which are in the trace too, as a loop does its body; nor where a copy to
+    the host or between memories is begun or waited for.
+    """
+    name = _name(operation)
+    return not (kind_of(operation) or _CONTAINER.match(name) or _BEGIN_OR_WAIT.search(name))
 
 
 def _name(operation: str) -> str:

@@ -76,7 +76,7 @@ class Profile:
         """A row for each device: worker, device, and seconds.
 
         `span` is from its first operation to its last, `compute` and `collective` are with at least one such
-        operation, `exposed` is with collectives alone, `idle` without any; then the seconds of each kind of
+        operation, `exposed` is with collectives alone, `idle` with neither; then the seconds of each kind of
         collective.
         """
         import pandas as pd

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from multislice_nb.errors import InvalidRequestError
-from multislice_nb.profiles.operations import is_container, kind_of, total
+from multislice_nb.profiles.operations import computes, kind_of, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ class DeviceTime:
     Attributes:
         device: Its name in the trace, as in `TPU:0`.
         span: From the begin of its first operation to the end of its last.
-        compute: With at least one operation that is no collective.
+        compute: With at least one operation that computes: no collective, no copy that is begun or waited for.
         collective: With at least one collective, waiting for other devices included.
         exposed: With collectives and nothing else: what they add to the step.
         kinds: With each kind of collective, as in `all-reduce`.
@@ -52,7 +52,7 @@ class DeviceTime:
 
     @property
     def idle(self) -> float:
-        """Without any operation."""
+        """Without computing and collectives: the host is late, or a copy is waited for."""
         return max(0.0, self.span - self.compute - self.exposed)
 
 
@@ -98,8 +98,7 @@ def _of_accelerator(plane: Any) -> Iterator[_Operation]:
     for name in {_OPERATIONS, _BESIDE} & set(lines):
         for event in lines[name].events:
             kind = kind_of(event.name)
-            # Beside the others run copies too, which compute nothing.
-            if kind is not None or (name == _OPERATIONS and not is_container(event.name)):
+            if kind is not None or (name == _OPERATIONS and computes(event.name)):
                 yield _Operation(device, kind, _interval(event))
 
 
@@ -108,9 +107,10 @@ def _of_threads(plane: Any, device: str) -> Iterator[_Operation]:
         for event in line.events:
             stats = dict(event.stats)
             name = stats.get("hlo_op")
-            if name is not None and not is_container(str(name)):
+            kind = None if name is None else kind_of(str(name))
+            if kind is not None or (name is not None and computes(str(name))):
                 which = f"{device}{stats.get('device_ordinal', 0)}" if device.endswith(":") else device
-                yield _Operation(which, kind_of(str(name)), _interval(event))
+                yield _Operation(which, kind, _interval(event))
 
 
 def _interval(event: Any) -> Interval:

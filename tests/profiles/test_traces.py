@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import multislice_nb as ms
 from multislice_nb.errors import InvalidRequestError
-from multislice_nb.profiles.operations import is_container, kind_of, merged, total
+from multislice_nb.profiles.operations import computes, kind_of, merged, total
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,11 +41,21 @@ def test_an_operation_is_what_its_own_name_says(operation: str, kind: str | None
     assert kind_of(operation) == kind
 
 
-def test_loops_hold_what_they_run() -> None:
-    """A loop's body is in the trace by itself; what only begins like one is no loop."""
-    assert is_container("%while.2 = (s32[], f32[2]) while(%tuple)")
-    assert is_container("call")
-    assert not is_container("callback_fusion")
+@pytest.mark.parametrize(
+    ("operation", "whether"),
+    [
+        ("%broadcast_add_fusion = f32[5] fusion(f32[5] %copy-done.4), kind=kLoop", True),
+        ("callback_fusion", True),
+        ("%while.2 = (s32[], f32[2]) while(%tuple)", False),
+        ("call", False),
+        ("%copy-start.4 = (f32[5], f32[5]S(5), u32[]{:S(2)}) copy-start(f32[5] %copy-done.1)", False),
+        ("%copy-done = f32[5] copy-done((f32[5], f32[5]S(5), u32[]{:S(2)}) %copy-start)", False),
+        ("all-reduce.1", False),
+    ],
+)
+def test_what_holds_others_or_waits_for_a_copy_computes_nothing(operation: str, whether: bool) -> None:
+    """A loop's body is in the trace by itself; an array that is offloaded to the host is waited for."""
+    assert computes(operation) is whether
 
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda pair: tuple(sorted(pair))))
@@ -82,7 +92,7 @@ def xplane(path: Path, lines: dict[str, list[tuple[str, int, int]]], plane: str 
 
 
 def test_a_tpus_time_is_told_apart(tmp_path: Path) -> None:
-    """Compute 0-40 and 60-100, an all-gather 30-60 of which 10 hides, a loop around all, nothing 100-150."""
+    """Compute 0-40 and 60-100, an all-gather 30-60 of which 10 hides, a loop around all, a copy 100-140."""
     run = tmp_path / "plugins" / "profile" / "one"
     lines = {
         "Steps": [("0", 0, 500)],
@@ -91,6 +101,7 @@ def test_a_tpus_time_is_told_apart(tmp_path: Path) -> None:
             ("%fusion.1 = f32[8] fusion(%p)", 0, 40),
             ("%all-gather-done.1 = f32[8] all-gather-done(%s)", 40, 20),
             ("%fusion.2 = f32[8] fusion(%all-gather-done.1)", 60, 40),
+            ("%copy-done.1 = f32[8] copy-done(%copy-start.1)", 130, 10),
             ("%all-reduce.1 = f32[8] all-reduce(%fusion.2)", 150, 50),
         ],
         "Async XLA Ops": [
