@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -25,6 +26,17 @@ def test_the_package_itself_is_installed() -> None:
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", script], check=True)
     assert "pip install --no-cache-dir ." in script.read_text()
+
+
+def test_binders_own_builder_reads_them() -> None:
+    """repo2docker takes the pinned Python, then the requirements, then the script that installs the package."""
+    build = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(ROOT)]
+    done = subprocess.run(build, capture_output=True, text=True, check=True, timeout=120)
+    told = done.stdout + done.stderr
+    pinned = (BINDER / "runtime.txt").read_text().strip().removeprefix("python-")
+    assert f"python={pinned}" in told
+    steps = re.findall(r"^RUN .*(binder/requirements\.txt|\./binder/postBuild)", told, re.MULTILINE)
+    assert steps == ["binder/requirements.txt", "./binder/postBuild"]
 
 
 def test_no_tpu_library_is_pulled_in() -> None:
