@@ -293,9 +293,8 @@ class Gang:
         grace = self._settings.interrupt_grace
         if brief:
             grace = min(grace, 2.0)
-        for _ in range(
-            2
-        ):  # again, for an engine that had not begun when the first came and so took no notice
+        # Twice, for an engine that had not begun when the first came and so took no notice.
+        for _ in range(2):
             self._link.signal(self.running, "SIGINT")
             await self._wait_for_interrupted(grace / 2)
         left = self.running

@@ -87,9 +87,8 @@ class Execution:
         self._cell = 0
         self._heading = source.title
         self._begun = 0.0
-        self._looks: asyncio.Queue[NotebookProgress] = (
-            asyncio.Queue()
-        )  # one for each cell, so that none is missed
+        # A look at each cell as it begins, so that none is missed.
+        self._looks: asyncio.Queue[NotebookProgress] = asyncio.Queue()
 
     async def progress(self) -> AsyncGenerator[NotebookProgress, None]:
         """Run it to its end or its first failure. Closing this ends the kernel.

@@ -67,9 +67,8 @@ class LiveChart:
         soon = time.monotonic() - self._drawn_at < CHART_INTERVAL
         if "ok" not in ends or points == self._points or (soon and not over):
             return
-        self._output.put(
-            progress.results.plot_tflops()
-        )  # none of pyplot's: nothing keeps it once it is drawn
+        # None of pyplot's figures: nothing keeps it once it is drawn.
+        self._output.put(progress.results.plot_tflops())
         self._drawn_at, self._points = time.monotonic(), points
 
 

@@ -114,9 +114,8 @@ def test_a_deadline_ends_the_command_and_what_it_started(reached: Reach) -> None
     pids = [int(word) for word in caught.value.result.stdout[0].split()]
     assert len(pids) == 2
     assert gone(pids)
-    os.kill(
-        int(caught.value.result.stdout[1].split()[0]), signal.SIGKILL
-    )  # left in the background on purpose
+    left_on_purpose = int(caught.value.result.stdout[1].split()[0])
+    os.kill(left_on_purpose, signal.SIGKILL)
 
 
 def test_an_interrupt_reaches_every_worker(reached: Reach) -> None:

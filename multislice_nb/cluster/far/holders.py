@@ -173,9 +173,8 @@ def report(request: Request, _stream: IO[bytes]) -> dict[str, Any]:
         {"port": port, "processes": [_process(pid) for pid in sorted(sockets.get(socket, ()))]}
         for port, socket in _listening(request["ports"], request["address"])
     ]
-    if (
-        EMULATED[:-1] in os.environb
-    ):  # the machine is shared: what is of no process of this VM is not its port
+    # Emulated VMs share the machine: what is of no process of this one is not its port.
+    if EMULATED[:-1] in os.environb:
         ports = [port for port in ports if port["processes"]]
     return {
         "devices": devices,
