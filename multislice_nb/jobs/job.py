@@ -16,6 +16,7 @@ from multislice_nb.jobs.logs import read_logs, search_logs
 from multislice_nb.jobs.manifest import jobset
 from multislice_nb.jobs.record import JobSpec
 from multislice_nb.jobs.status import read_status
+from multislice_nb.jobs.store import inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -221,7 +222,7 @@ class Job:
         base = f"{layout.job_folder(self.name)}/results"
         files = []
         for name in self.store.walk(base):
-            path = Path(target) / name
+            path = inside(Path(target), name)
             self.store.download(f"{base}/{name}", path)
             files.append(path)
         return files

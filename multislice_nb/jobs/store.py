@@ -11,7 +11,7 @@ import os
 import posixpath
 import secrets
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
 from multislice_nb.errors import ConfigurationError, InvalidRequestError
@@ -19,7 +19,7 @@ from multislice_nb.errors import ConfigurationError, InvalidRequestError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ENVIRONMENT", "STORAGE_EMULATOR", "Store"]
+__all__ = ["ENVIRONMENT", "STORAGE_EMULATOR", "Store", "inside"]
 
 ENVIRONMENT = "MULTISLICE_NB_STORE"
 """The environment variable that names the store where no argument does."""
@@ -27,7 +27,7 @@ ENVIRONMENT = "MULTISLICE_NB_STORE"
 STORAGE_EMULATOR = "STORAGE_EMULATOR_HOST"
 """Google's own variable that names a local server instead of Cloud Storage."""
 
-_PROTOCOLS = {"file", "gs", "memory"}
+_PROTOCOLS = {"file", "gs"}
 
 
 class Store:
@@ -53,13 +53,14 @@ class Store:
         """Whether it is on this machine: a folder, or a bucket of a local server."""
         return self.is_local or bool(os.environ.get(STORAGE_EMULATOR))
 
-    def _call(self, method: str, key: str, *args: Any, **options: Any) -> Any:
+    def _call(self, method: str, key: str, *args: Any, source: Path | None = None, **options: Any) -> Any:
         """Call the filesystem; whatever goes wrong there is an OSError here.
 
-        Libraries of object stores raise the errors of their HTTP clients.
+        Libraries of object stores raise the errors of their HTTP clients. A local file that is copied comes first.
         """
+        paths = (self.path(key),) if source is None else (str(source), self.path(key))
         try:
-            return getattr(self._library, method)(self.path(key), *args, **options)
+            return getattr(self._library, method)(*paths, *args, **options)
         except OSError:
             raise
         except Exception as error:
@@ -171,9 +172,8 @@ class Store:
     def upload(self, source: Path, key: str) -> None:
         """Copy a local file here, whole or not at all."""
         if not self.is_local:
-            self._call("pipe_file", key, source.read_bytes())
+            self._call("put_file", key, source=source)  # in parts, and there once all of them are
             return
-
         target = Path(self.path(key))
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
@@ -194,6 +194,11 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store {self.url}>"
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Where an object goes below a local folder. None leaves it, though a bucket takes names such as `../x`."""
+    return folder.joinpath(*(part for part in PurePosixPath(name).parts if part.strip("/") not in {"", ".."}))
 
 
 def _encode(document: Mapping[str, Any]) -> bytes:

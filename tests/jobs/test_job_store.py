@@ -1,15 +1,15 @@
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from multislice_nb.errors import InvalidRequestError
-from multislice_nb.jobs.store import Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from multislice_nb.jobs.store import Store, inside
 
 
 @pytest.fixture(params=["file", "gs"])
@@ -65,11 +65,12 @@ def test_removing_takes_all_that_is_below(store: Store) -> None:
 
 
 def test_files_go_up_and_down(store: Store, tmp_path: Path) -> None:
-    """An uploaded file downloads with the same bytes."""
-    (tmp_path / "up").write_bytes(b"\0\1\2" * 1000)
-    store.upload(tmp_path / "up", "files/one")
-    store.download("files/one", tmp_path / "new" / "down")
-    assert (tmp_path / "new" / "down").read_bytes() == b"\0\1\2" * 1000
+    """An uploaded file downloads with the same bytes, a large one too, which goes in parts."""
+    for name, size in (("one", 1000), ("large", 2 << 20)):
+        (tmp_path / name).write_bytes(b"\0\1\2" * size)
+        store.upload(tmp_path / name, f"files/{name}")
+        store.download(f"files/{name}", tmp_path / "new" / name)
+        assert (tmp_path / "new" / name).read_bytes() == b"\0\1\2" * size
 
 
 def test_the_first_creation_wins(store: Store) -> None:
@@ -90,8 +91,15 @@ def test_creating_what_exists_changes_nothing(store: Store) -> None:
     assert store.read("once") == b"third"
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x", "gs://", "file://relative", "http://x/y"])
+@pytest.mark.parametrize("url", ["s3://bucket/x", "memory://x", "gs://", "file://relative", "http://x/y"])
 def test_what_is_no_store_is_refused(url: str) -> None:
     """Only buckets and folders are."""
     with pytest.raises(InvalidRequestError, match="no store"):
         Store(url)
+
+
+@given(st.text(st.sampled_from("./a\\ "), max_size=12))
+def test_no_name_leads_out_of_a_folder(name: str) -> None:
+    """Object stores take any name; a download stays below its folder all the same."""
+    folder = Path("/home/results")
+    assert Path(os.path.normpath(inside(folder, name))).is_relative_to(folder)
