@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib
-import threading
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb._texts import lasted
 from multislice_nb.cloud.display import counted
 from multislice_nb.errors import MagicError
+from multislice_nb.magics import ahead
 from multislice_nb.magics.actions_create import CreateActions
 from multislice_nb.magics.actions_environment import EnvironmentActions
 from multislice_nb.magics.actions_experiments import ExperimentActions
@@ -51,7 +49,7 @@ class Actions(
         """`connect`."""
         wanted = True if emulator else (False if no_emulator else None)
         if self._line().watched:
-            threading.Thread(target=_warm, name="multislice_nb panel", daemon=True).start()
+            ahead.read()
         cloud = self.session.connect(project, zone, endpoint=endpoint, emulator=wanted)
         for notice in cloud.notices:
             print(f"Note: {notice}")
@@ -169,12 +167,6 @@ class Actions(
                 fix="Leave the rest out; see %multislice emulator --help.",
             )
         return Note(control(action))
-
-
-def _warm() -> None:
-    """Read the panel's code while a connection is made, so that opening it is not felt in the kernel."""
-    with contextlib.suppress(ImportError):  # without ipywidgets it is a table
-        importlib.import_module("multislice_nb.widgets.board")
 
 
 def _farewell(one: QueuedResource, *, waited: bool) -> str:

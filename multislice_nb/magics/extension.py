@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.completer import context_matcher
 
 from multislice_nb.config import Multislice
+from multislice_nb.magics.ahead import read_soon
 from multislice_nb.magics.autocell import EmptyCell
 from multislice_nb.magics.magics import MultisliceMagics
 
@@ -101,6 +102,7 @@ def load(shell: InteractiveShell) -> None:
     plain = _plain_text(shell)
     for module, name in _AS_TEXT:
         plain.for_type_by_name(module, name, _print_str)
+    read_soon(shell)
 
 
 def unload(shell: InteractiveShell) -> None:

@@ -74,8 +74,9 @@ class Board:
         self.connect.tooltip = "Connect to the configured project, or to the emulator on this machine"
         self.connect.on_click(lambda _: self._connect())
         self.resources = Resources(session, self.desk)
+        plain = widgets.Layout()
         self.tabs = widgets.Tab(
-            children=[self.resources.view, *(widgets.VBox() for _ in self._LATER)],
+            children=[self.resources.view, *(widgets.VBox(layout=plain) for _ in self._LATER)],
             titles=["Queued resources", *self._LATER],
         )
         self.tabs.observe(self._opened, "selected_index")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as widgets
 
 from multislice_nb.widgets.fields import button, row, set_options
+from multislice_nb.widgets.question import Question
 from multislice_nb.widgets.style import state_html
 from multislice_nb.widgets.tables import table_html
 
@@ -55,21 +56,14 @@ class JobsTab:
             "Errors", "exclamation-triangle", "Lines that look like errors, the first in time first"
         )
         self.cancel = button("Cancel…", "stop", "End it; asks first")
-        self.question = widgets.HTML()
-        self.confirm = button("Cancel it", "stop", "End it now", "danger")
-        self.keep = button("Go on", "", "Do not end it")
-        self._asked = widgets.VBox(
-            [self.question, widgets.HBox([self.confirm, self.keep])], layout=widgets.Layout(display="none")
-        )
+        self.question = Question("stop", "Go on", ("End it now", "Do not end it"), self._cancel)
         self._bar = widgets.HBox([self.choice, self.logs, self.errors, self.cancel], layout=row())
         self._bar.layout.display = "none"
-        self.view = widgets.VBox([self._table, self._bar, self._asked, self._detail])
+        self.view = widgets.VBox([self._table, self._bar, self.question.view, self._detail])
         self.choice.observe(self._chosen, "value")
         self.logs.on_click(lambda _: self._read("", lambda job: deque(job.logs(), maxlen=_LINES)))
         self.errors.on_click(lambda _: self._read(" --errors", lambda job: job.errors()[:_LINES]))
         self.cancel.on_click(lambda _: self._ask())
-        self.confirm.on_click(lambda _: self._cancel())
-        self.keep.on_click(lambda _: self._hide_question())
         self._draw()
 
     def show(self, _: Snapshot) -> None:
@@ -98,7 +92,7 @@ class JobsTab:
         self._draw()
 
     def _chosen(self, _: Any) -> None:
-        self._hide_question()
+        self.question.hide()
         self._detail.value = ""
         self._draw()
 
@@ -109,6 +103,7 @@ class JobsTab:
         status = self._status()
         self._bar.layout.display = None if status else "none"
         self.cancel.disabled = status is None or status.is_over
+        self.question.allow(not self.cancel.disabled)
         if not self._jobs:
             self._table.value = (
                 '<div class="msnb msnb-empty">No jobs. Submit one with <code class="msnb-code">'
@@ -154,16 +149,11 @@ class JobsTab:
             f"End {status.name} ({status.shape}) on all its workers? Logs and results are kept, "
             "its slices are deleted."
         )
-        self.question.value = f'<div class="msnb" role="alert">{html.escape(told)}</div>'
-        self._asked.layout.display = None
-        self.keep.focus()
-
-    def _hide_question(self) -> None:
-        self._asked.layout.display = "none"
+        self.question.ask(told, "Cancel it")
 
     def _cancel(self) -> None:
         name = self.choice.value
-        self._hide_question()
+        self.question.hide()
 
         async def work(_: Callable[[str], None]) -> None:
             await asyncio.to_thread(lambda: self._job(name).cancel())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
 from multislice_nb.widgets.fields import button, row, set_options
+from multislice_nb.widgets.question import Question
 from multislice_nb.widgets.tables import nodes_html, resources_html
 
 if TYPE_CHECKING:
@@ -45,22 +45,15 @@ class Resources:
         self.attach = button("Attach", "link", "Attach to all its workers", "primary")
         self.reset = button("Reset", "refresh", "Restart all its workers; variables are lost")
         self.delete = button("Delete…", "trash", "Delete it with its slices; asks first")
-        self.question = widgets.HTML()
-        self.confirm = button("Delete", "trash", "Delete it now", "danger")
-        self.keep = button("Keep", "", "Do not delete it")
-        self._asked = widgets.VBox(
-            [self.question, widgets.HBox([self.confirm, self.keep])], layout=widgets.Layout(display="none")
-        )
+        self.question = Question("trash", "Keep", ("Delete it now", "Do not delete it"), self._delete)
         self._some = widgets.HBox([self.choice, self.attach, self.reset, self.delete], layout=row())
         bar = widgets.HBox([self.new, self._some], layout=row())
-        self.view = widgets.VBox([self._table, bar, self._asked, self._place, self._detail])
+        self.view = widgets.VBox([self._table, bar, self.question.view, self._place, self._detail])
         self.new.on_click(lambda _: self._toggle_form())
         self.choice.observe(self._chosen, "value")
         self.attach.on_click(lambda _: self._attach())
         self.reset.on_click(lambda _: self._reset())
         self.delete.on_click(lambda _: self._ask())
-        self.confirm.on_click(lambda _: self._delete())
-        self.keep.on_click(lambda _: self._hide_question())
 
     def show(self, snapshot: Snapshot) -> None:
         """Draw what there is now; only what changed is sent."""
@@ -71,7 +64,7 @@ class Resources:
         if self._wanted in names:
             self.choice.value, self._wanted = self._wanted, ""
         if before != self.choice.value:
-            self._hide_question()
+            self.question.hide()
         self.new.disabled = self._session.cloud is None
         self._draw()
 
@@ -87,7 +80,7 @@ class Resources:
         self._wanted = name
 
     def _chosen(self, _: Any) -> None:
-        self._hide_question()
+        self.question.hide()
         self._draw()
 
     def _draw(self) -> None:
@@ -105,9 +98,8 @@ class Resources:
         free = status is not None and status.name not in self._busy
         active = free and status is not None and status.is_active
         self.attach.disabled = self.reset.disabled = not active
-        self.delete.disabled = self.confirm.disabled = not free or (
-            status is not None and status.state == "DELETING"
-        )
+        self.delete.disabled = not free or (status is not None and status.state == "DELETING")
+        self.question.allow(not self.delete.disabled)
 
     def _status(self) -> QueuedResourceStatus | None:
         return self._snapshot.status(self.choice.value) if self._snapshot and self.choice.value else None
@@ -164,10 +156,7 @@ class Resources:
         status = self._status()
         if status is None:
             return
-        self.question.value = f'<div class="msnb" role="alert">{html.escape(self._what_dies(status))}</div>'
-        self.confirm.description = f"Delete {status.name}"
-        self._asked.layout.display = None
-        self.keep.focus()
+        self.question.ask(self._what_dies(status), f"Delete {status.name}")
 
     def _what_dies(self, status: QueuedResourceStatus) -> str:
         slices = f"{status.node_count} slice{'s' if status.node_count > 1 else ''}"
@@ -176,12 +165,9 @@ class Resources:
         lost = " You are attached: variables on its workers are lost." if cluster else ""
         return f"Delete {status.name} ({', '.join(parts)}) and everything that runs on it?{lost}"
 
-    def _hide_question(self) -> None:
-        self._asked.layout.display = "none"
-
     def _delete(self) -> None:
         status, cloud = self._status(), self._session.cloud
-        self._hide_question()
+        self.question.hide()
         if status is None or cloud is None:
             return
         name, zone, session = status.name, status.zone, self._session

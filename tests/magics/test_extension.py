@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from multislice_nb.magics import ahead
 from multislice_nb.magics.autocell import EmptyCell
 
 LOADING = """
@@ -69,3 +73,22 @@ def test_unloading_takes_back_what_loading_did() -> None:
     """Reloading doubles nothing, and unloading leaves the shell as it was."""
     run = subprocess.run([sys.executable, "-c", LOADING], capture_output=True, text=True, check=False)
     assert run.stdout.splitlines()[-1:] == ["fine"], run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_code_is_read_ahead_where_somebody_watches(watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the kernel has nothing to do, what a panel needs is read in a thread; under a notebook runner nothing is."""
+    read: list[str] = []
+    monkeypatch.setattr(ahead, "_LATER", 0.0)
+    monkeypatch.setattr(ahead, "read", lambda: read.append("read"))
+
+    async def turn() -> None:
+        parent = {"content": {"allow_stdin": watched}}
+        io_loop = SimpleNamespace(asyncio_loop=asyncio.get_running_loop())
+        kernel = SimpleNamespace(io_loop=io_loop, get_parent=lambda _: parent)
+        ahead.read_soon(cast("Any", SimpleNamespace(kernel=kernel)))
+        assert read == []
+        await asyncio.sleep(0.01)
+
+    asyncio.run(turn())
+    assert read == (["read"] if watched else [])
