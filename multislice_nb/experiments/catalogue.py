@@ -5,10 +5,12 @@ A notebook's first code cell with the tag `parameters` holds what may be asked, 
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import functools
 import importlib.resources
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from multislice_nb.errors import ExperimentError, InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 _DIGITS = 2
@@ -74,9 +76,40 @@ def notebook(name: str | Path) -> Notebook:
     Raises:
         InvalidRequestError: There is no such notebook, or the name means several.
     """
+    return _read(_found(name))
+
+
+def asked_for(name: str | Path) -> dict[str, str]:
+    """What an experiment may be asked, with its defaults as they are written.
+
+    It is `notebook(name).parameters` read from the file alone, at once: what papermill needs to be imported
+    would be felt between a key and what it completes.
+
+    Raises:
+        InvalidRequestError: As `notebook`.
+    """
+    try:
+        cells = json.loads(_found(name).read_bytes())["cells"]
+        tagged = (cell for cell in cells if "parameters" in cell.get("metadata", {}).get("tags", ()))
+        tree = ast.parse("".join(next(tagged, {"source": ""})["source"]))
+    except (OSError, ValueError, KeyError, SyntaxError) as error:
+        raise InvalidRequestError(f"{name} cannot be read as a notebook: {error}") from error
+    return {name: ast.unparse(value) for name, value in _assigned(tree)}
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for line in tree.body:
+        targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
+        value = getattr(line, "value", None)
+        if isinstance(value, ast.expr):
+            yield from ((one.id, value) for one in targets if isinstance(one, ast.Name))
+
+
+def _found(name: str | Path) -> Path:
+    """The file of an experiment."""
     path = Path(name)
     if path.suffix == ".ipynb" and path.exists():
-        return _read(path)
+        return path
     known = [path.stem for path in sorted(folder().glob("[0-9]*.ipynb"))]
     wanted = path.stem.lower()
     beginning = wanted.zfill(_DIGITS) if wanted.isdigit() else wanted
@@ -89,7 +122,7 @@ def notebook(name: str | Path) -> Notebook:
             else f"{name} means {' and '.join(found)}.",
             fix=f"Choose from {', '.join(known)}.",
         )
-    return _read(folder() / f"{found[0]}.ipynb")
+    return folder() / f"{found[0]}.ipynb"
 
 
 def headings(markdown: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["Autocell", "EmptyCell"]
+__all__ = ["AskedFor", "Autocell", "EmptyCell"]
 
 
 class EmptyCell:
@@ -25,6 +25,20 @@ class EmptyCell:
         """The lines of a cell, with one more where it needs one."""
         alone = len(lines) == 1 and re.match(r"%%multislice(?:\s|$)", lines[0])
         return [*lines, "\n"] if alone else lines
+
+
+class AskedFor:
+    """Reads `%multislice create?` as asking for that subcommand's help; IPython would look for a variable `create`."""
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        """The lines of a cell."""
+        asked = re.fullmatch(r"\s*%multislice\s+([a-z-]+(?:\s+[a-z-]+)?)\s*\?{1,2}\s*", "".join(lines))
+        if asked is None:
+            return lines
+        from multislice_nb.magics.grammar import GROUPS, subcommand
+
+        words = " ".join(asked[1].split())
+        return [f"%multislice {words} --help\n"] if subcommand(words) or words in GROUPS else lines
 
 
 class Autocell:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.completer import SimpleCompletion
 
 from multislice_nb.magics.grammar import CELL, GROUPS, SUBCOMMANDS, subcommand
+from multislice_nb.magics.lines import CELL_LINE, LINE, addressed, logical_line
 from multislice_nb.magics.values import SOURCES, Asked
 
 if TYPE_CHECKING:
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
     from multislice_nb.magics.arguments import Argument, Subcommand
     from multislice_nb.widgets.session import Session
 
-__all__ = ["Completion"]
+__all__ = ["VARIABLE", "Completion"]
 
-_LINE = re.compile(r"\s*(?:[\w.\[\]'\",\s]+=\s*)?%multislice(?P<rest>\s.*)?$", re.DOTALL)
-_CELL = re.compile(r"\s*%%multislice(?P<rest>\s.*)?$", re.DOTALL)
-_VARIABLE = re.compile(r"[${](?P<name>\w*)$")
+VARIABLE = re.compile(r"[${](?P<name>\w*)$")
+"""A variable of the user's that is being written."""
 _LISTS = {"capacities", "generations", "strategies", "zones"}
 """Arguments that take several values with commas between them."""
 
@@ -45,7 +45,7 @@ class Completion:
 
     def matches(self, context: CompletionContext) -> dict[str, Any] | None:
         """What IPython takes from a matcher; None where `offer` says nothing."""
-        found = self.offer(_logical_line(context.full_text, context.cursor_line, context.cursor_position))
+        found = self.offer(logical_line(context.full_text, context.cursor_line, context.cursor_position))
         if found is None:
             return None
         fragment, words = found
@@ -63,12 +63,12 @@ class Completion:
             The word that is being written and the words that begin like it; None where this is no
             `%multislice`, or where a file is meant, which IPython knows to complete.
         """
-        cell, own = _CELL.match(line), _LINE.match(line)
+        cell, own = CELL_LINE.match(line), LINE.match(line)
         match = cell or own
         if match is None or not match["rest"]:
             return None
         *before, fragment = re.split(r"\s+", match["rest"].lstrip())
-        variable = _VARIABLE.search(fragment)
+        variable = VARIABLE.search(fragment)
         if own and variable:
             return variable["name"], _beginning(variable["name"], SOURCES["variables"](self._asked({})))
         if cell:
@@ -79,12 +79,12 @@ class Completion:
             alone = subcommand(before[0])
             flags = _flags(alone, {}) if alone is not None else []
             return fragment, _beginning(fragment, [*GROUPS[before[0]], *flags])
-        found = _addressed(before)
+        found = addressed(before)
         return (fragment, []) if found is None else self._arguments(*found, fragment)
 
     def _below(self, before: Sequence[str], fragment: str) -> tuple[str, list[str]] | None:
         """After `%%multislice`: flags of a cell, or a subcommand that takes one."""
-        found = _addressed(before)
+        found = addressed(before)
         if found is not None and found[0].body is not None:
             return self._arguments(*found, fragment)
         names = [command.name for command in SUBCOMMANDS if command.body is not None]
@@ -102,9 +102,9 @@ class Completion:
         flag, equals, value = fragment.partition("=")
         if equals and command.flag(flag):
             return self._values(command.flag(flag), given, value)
-        previous = command.flag(before[-1]) if before else None
-        if previous is not None and not previous.switch:
-            return self._values(previous, given, fragment)
+        pending = _pending(command, before, given)
+        if pending is not None:
+            return self._values(pending, given, fragment)
         if fragment.startswith("-"):
             return fragment, _beginning(fragment, _flags(command, given))
         if command.rest is not None and places > len(command.positionals):
@@ -134,37 +134,21 @@ class Completion:
         return None if argument.values == "results" and not found else (fragment, found)
 
 
-def _logical_line(text: str, row: int, column: int) -> str:
-    """The line up to the cursor, with those before it that end in a backslash; a cell magic's is the first."""
-    lines = text.split("\n")
-    line = lines[row][:column]
-    while row > 0 and lines[row - 1].endswith("\\"):
-        row -= 1
-        line = lines[row][:-1] + " " + line
-    # `%%multislice` means what it means only at the top of a cell.
-    at_top = not "".join(lines[:row]).strip()
-    return "" if line.lstrip().startswith("%%") and not at_top else line
-
-
-def _addressed(words: Sequence[str]) -> tuple[Subcommand, Sequence[str]] | None:
-    """The subcommand that words begin with, of two or one, and the words after it."""
-    for count in (2, 1):
-        command = subcommand(" ".join(words[:count]))
-        if command is not None and len(words) >= count:
-            return command, words[count:]
-    return None
-
-
 def _given(command: Subcommand, words: Sequence[str]) -> tuple[dict[str, str], int]:
-    """Flags that are on the line with their values, and how many words stand by their place."""
+    """What is on the line by its name, and how many words stand by their place."""
     given: dict[str, str] = {}
     places = 0
     rest = iter(words)
     for word in rest:
         flag, equals, value = word.partition("=")
         argument = command.flag(flag)
+        if argument is None and word.startswith("-"):
+            continue
         if argument is None:
-            places += not word.startswith("-")
+            place = _next_positional(command, places)
+            if place is not None:
+                given[place.name] = word
+            places += 1
         elif argument.switch:
             given[argument.name] = ""
         else:
@@ -172,6 +156,19 @@ def _given(command: Subcommand, words: Sequence[str]) -> tuple[dict[str, str], i
             values += [next(rest, "") for _ in range(argument.words - len(values))]
             given[argument.name] = values[-1]
     return given, places
+
+
+def _pending(command: Subcommand, before: Sequence[str], given: dict[str, str]) -> Argument | None:
+    """The argument whose value comes next; of one that takes a name and a value, what either can be."""
+    for distance, word in enumerate(reversed(before[-2:])):
+        argument = command.flag(word)
+        if argument is None or distance >= argument.words:
+            continue
+        if not distance:
+            return argument
+        given["parameter"] = before[-1]
+        return argument.but(values="defaults" if argument.values == "parameters" else "")
+    return None
 
 
 def _flags(command: Subcommand, given: Mapping[str, str]) -> list[str]:

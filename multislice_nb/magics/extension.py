@@ -9,7 +9,7 @@ from IPython.core.completer import context_matcher
 
 from multislice_nb.config import Multislice
 from multislice_nb.magics.ahead import read_soon
-from multislice_nb.magics.autocell import EmptyCell
+from multislice_nb.magics.autocell import AskedFor, EmptyCell
 from multislice_nb.magics.magics import MultisliceMagics
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class _Loaded:
     def __init__(self, shell: InteractiveShell) -> None:
         self.magics = MultisliceMagics(shell)
         self.settings = Multislice.instance()
-        self.empty_cell = EmptyCell()
+        self.readers = (EmptyCell(), AskedFor())
+        kernel = getattr(shell, "kernel", None)
+        self.asked = None if kernel is None else _Asked(kernel)
         self._variables = shell.user_ns
 
         @context_matcher()  # type: ignore[untyped-decorator]
@@ -77,6 +79,36 @@ class _Loaded:
         from multislice_nb.magics.completion import Completion
 
         return Completion(self.magics.actions.session, self._variables)
+
+
+class _Asked:
+    """Answers a kernel's inspect requests in place of its own method, which gets what is not about the magics.
+
+    Args:
+        kernel: Whose.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._own = kernel.do_inspect
+        self.on = True
+        kernel.do_inspect = self
+
+    def __call__(self, code: str, cursor_pos: int, *rest: Any, **options: Any) -> Any:
+        """What the kernel replies."""
+        if self.on and "%multislice" in code:
+            from multislice_nb.magics.inspection import reply
+
+            found = reply(code, cursor_pos)
+            if found is not None:
+                return found
+        return self._own(code, cursor_pos, *rest, **options)
+
+    def take_back(self) -> None:
+        """Let the kernel answer alone again; where another has come in between, it hands on to this one for ever."""
+        self.on = False
+        if self._kernel.do_inspect is self:
+            del self._kernel.do_inspect
 
 
 _shells: dict[int, _Loaded] = {}
@@ -98,7 +130,7 @@ def load(shell: InteractiveShell) -> None:
     configurables: list[Any] = shell.configurables
     configurables += [one for one in (made.magics, made.settings) if one not in configurables]
     shell.Completer.custom_matchers.append(made.matcher)
-    shell.input_transformers_cleanup.append(made.empty_cell)
+    shell.input_transformers_cleanup.extend(made.readers)
     plain = _plain_text(shell)
     for module, name in _AS_TEXT:
         plain.for_type_by_name(module, name, _print_str)
@@ -111,8 +143,10 @@ def unload(shell: InteractiveShell) -> None:
     if found is None:
         return
     found.magics.autocell.turn(on=False)
-    if found.empty_cell in shell.input_transformers_cleanup:
-        shell.input_transformers_cleanup.remove(found.empty_cell)
+    if found.asked is not None:
+        found.asked.take_back()
+    cleanup: list[Any] = shell.input_transformers_cleanup
+    cleanup[:] = [one for one in cleanup if one not in found.readers]
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("multislice", None)
     shell.magics_manager.registry.pop(MultisliceMagics.__name__, None)

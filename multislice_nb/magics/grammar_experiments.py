@@ -165,12 +165,14 @@ EXPERIMENTS: tuple[Subcommand, ...] = (
                 name="parameters",
                 flags=("-p", "--parameter"),
                 named=True,
+                values="parameters",
                 help="A parameter and its value; may be repeated",
             ),
             Argument(
                 name="matrix",
                 flags=("-m", "--matrix"),
                 named=True,
+                values="parameters",
                 help="A parameter and its values with commas between them; may be repeated",
             ),
             Argument(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.magics.arguments import Argument, Subcommand
 
-__all__ = ["Help", "command_help", "markdown", "overview"]
+__all__ = ["Help", "argument_help", "command_help", "markdown", "overview"]
 
 _WIDTH = 100
 _WITH_BODY = [command.name for command in SUBCOMMANDS if command.body is not None]
@@ -68,6 +68,13 @@ def command_help(command: Subcommand) -> Help:
     if command.python:
         lines += ["", f"In Python: {command.python}"]
     return Help("\n".join(lines))
+
+
+def argument_help(command: Subcommand, argument: Argument) -> Help:
+    """One flag, and below it the subcommand that it belongs to."""
+    return Help(
+        "\n".join([*_columns([(_spelling(argument), _described(argument))]), "", command_help(command)])
+    )
 
 
 def markdown() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import tpu
-from multislice_nb.errors import AcceleratorTypeError
+from multislice_nb.errors import AcceleratorTypeError, InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ class Asked:
     """For whom values are looked up: the session, the user's variables, and the line so far.
 
     Attributes:
-        given: Values of other flags on the line, by argument name.
+        given: Values of other words on the line, by argument name.
     """
 
     def __init__(self, session: Session, variables: Mapping[str, Any], given: Mapping[str, str]) -> None:
@@ -105,6 +105,26 @@ def _experiments(_: Asked) -> list[str]:
     return sorted(path.stem for path in folder().glob("[0-9]*.ipynb"))
 
 
+def _asked_for(asked: Asked) -> dict[str, str]:
+    """What the experiment on the line may be asked, with its defaults; nothing where none is named yet."""
+    from multislice_nb.experiments.catalogue import asked_for
+
+    try:
+        return asked_for(asked.given.get("name", ""))
+    except InvalidRequestError:
+        return {}
+
+
+def _parameters(asked: Asked) -> list[str]:
+    return list(_asked_for(asked))
+
+
+def _defaults(asked: Asked) -> list[str]:
+    """Of the parameter before it, as its cell has it; what holds blanks would be several words."""
+    found = _asked_for(asked).get(asked.given["parameter"], " ")
+    return [] if " " in found else [found]
+
+
 def _generations(_: Asked) -> list[str]:
     return [kind.name for kind in tpu.GENERATIONS]
 
@@ -113,8 +133,10 @@ SOURCES: dict[str, Callable[[Asked], list[str]]] = {
     "accelerator_types": _accelerator_types,
     "capacities": _capacities,
     "clusters": _clusters,
+    "defaults": _defaults,
     "experiments": _experiments,
     "generations": _generations,
+    "parameters": _parameters,
     "queued_resources": _queued_resources,
     "results": _results,
     "runtime_versions": _runtime_versions,

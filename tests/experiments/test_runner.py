@@ -12,6 +12,7 @@ from nbformat import v4
 
 from multislice_nb.errors import ExperimentError, InvalidRequestError
 from multislice_nb.experiments import Runs, notebook, notebooks, run, run_matrix
+from multislice_nb.experiments.catalogue import asked_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,6 +150,13 @@ def test_unknown_parameters_and_notebooks_are_refused(small: Path, tmp_path: Pat
     with pytest.raises(InvalidRequestError, match="There is no experiment 77"):
         run("77", folder=folder)
     assert not folder.exists()
+
+
+def test_what_is_read_at_once_is_what_papermill_reads() -> None:
+    """The parameters that Tab offers, read from the file alone, are those that a run of the notebook takes."""
+    for one in notebooks():
+        assert asked_for(one.name).keys() == one.parameters.keys(), one.name
+        assert asked_for(one.path) == asked_for(one.name)
 
 
 def test_shipped_notebooks_are_found_by_number() -> None:

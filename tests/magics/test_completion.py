@@ -55,6 +55,12 @@ def offered(completion: Completion, line: str) -> list[str] | None:
         ("%%multislice job ", ["submit"]),
         ("%%multislice sh --time", ["--timeout"]),
         ("%%multislice --nob", ["--noblock"]),
+        ("%multislice experiment 03 -p embed", ["embedding"]),
+        ("%multislice experiment 03 --folder x -m embed", ["embedding"]),
+        ("%multislice experiment 03 -p embedding ", ["128"]),
+        ("%multislice experiment 03 -p unknown ", []),
+        ("%multislice experiment none -p ", []),
+        ("%multislice experiment 03 -p embedding 256 --fol", ["--folder"]),
     ],
 )
 def test_what_fits_is_offered(completion: Completion, line: str, expected: list[str]) -> None:

@@ -26,9 +26,9 @@ class Kernel:
         )
         return reply["content"], published
 
-    def ask(self, kind: str, code: str) -> dict[str, Any]:
-        """A complete or inspect request at the end of a cell; the reply's content."""
-        self_ = getattr(self.client, kind)(code, len(code))
+    def ask(self, kind: str, code: str, position: int | None = None) -> dict[str, Any]:
+        """A complete or inspect request at a place of a cell, or at its end; the reply's content."""
+        self_ = getattr(self.client, kind)(code, len(code) if position is None else position)
         while True:
             reply = self.client.get_shell_msg(timeout=60)
             if reply["parent_header"].get("msg_id") == self_:
@@ -82,6 +82,47 @@ def test_the_question_mark_shows_the_overview(kernel: Kernel) -> None:
     reply = kernel.ask("inspect", "%multislice")
     assert reply["found"]
     assert "Ask for slices: a queued resource." in reply["data"]["text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("%multislice cre|ate demo", "Usage: %multislice create"),
+        ("x = 1\nqr = %multislice create demo --node-cou|nt 2", "  --node-count NODE_COUNT"),
+        ("%multislice create demo --node-count 2|", "  --node-count NODE_COUNT"),
+        ("%multislice create demo \\\n  --spot|", "  --spot"),
+        ("%multislice experiment 03 -p embedding 256|", "  -p, --parameter KEY VALUE"),
+        ("%multislice job| submit", "Usage: %multislice job {"),
+        ("%multislice job submit|", "Usage: %multislice job submit"),
+        ("%%multislice --ranks| 0\n1", "  --ranks, --targets, -t RANKS"),
+        ("%%multislice sh|\nls", "Usage: %multislice sh"),
+    ],
+)
+def test_a_word_of_a_line_is_explained(kernel: Kernel, code: str, said: str) -> None:
+    """An inspect_request on a subcommand is answered with its help, and on a flag or its value with the flag's first."""
+    reply = kernel.ask("inspect", code.replace("|", ""), code.index("|"))
+    assert reply["found"]
+    assert reply["data"]["text/plain"].startswith(said)
+
+
+def test_other_words_are_still_explained_by_ipython(kernel: Kernel) -> None:
+    """Python's own names are, also below `%%multislice` and in a line's `{}`; a wrong subcommand is not found."""
+    kernel.run("countable = 12345")
+    for code in ("countable", "%%multislice\ncountable", "%multislice create x --node-count $countable"):
+        assert "12345" in kernel.ask("inspect", code)["data"]["text/plain"], code
+    assert not kernel.ask("inspect", "%multislice creat")["found"]
+
+
+def test_a_question_mark_after_a_subcommand_shows_its_help(kernel: Kernel) -> None:
+    """`%multislice create?` is `%multislice create --help`; after other words IPython looks for them as ever."""
+    for code, said in (
+        ("%multislice create?", "%multislice create"),
+        ("%multislice job ?", "%multislice job {"),
+    ):
+        _, published = kernel.run(code)
+        assert texts(published, "execute_result")[0].startswith(f"Usage: {said}")
+    _, published = kernel.run("%multislice nothing?")
+    assert texts(published, "execute_result") == []
 
 
 def test_waiting_is_one_output_that_changes(kernel: Kernel) -> None:
