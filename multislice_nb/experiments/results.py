@@ -133,7 +133,12 @@ class Results:
     def _table(self) -> pd.DataFrame:
         import pandas as pd
 
-        frame = self.frame.reindex(columns=list(_SHOWN))
+        from multislice_nb.plotting.apart import varied
+
+        # Rows of several models or trainings would otherwise look like the same one measured twice.
+        differing = varied(self.frame)
+        first, *others = _SHOWN
+        frame = self.frame.reindex(columns=[first, *differing, *others])
         forms = {"tflops_per_chip": "{:.4g}", "step_seconds": "{:.4g}", "spread": "±{:.1%}"}
         if frame["operational_intensity"].isna().all():  # a single slice sends nothing over DCN
             frame = frame.drop(columns="operational_intensity")

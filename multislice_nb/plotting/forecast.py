@@ -8,6 +8,7 @@ import numpy as np
 
 from multislice_nb import tpu
 from multislice_nb.errors import InvalidRequestError
+from multislice_nb.plotting.apart import told_apart
 from multislice_nb.plotting.figure import Chart, new_chart
 from multislice_nb.plotting.style import ThemeName, dress, head, series_style
 from multislice_nb.plotting.throughput import batch_axis
@@ -99,9 +100,6 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
     measured = frame[frame["tflops_per_chip"].notna()]
     if "workload" in measured.columns:
         measured = measured[measured["workload"].isin(WORKLOADS)]
-        if len(set(measured["workload"])) > 1:
-            named = measured["strategy"].astype(str) + ", " + measured["workload"].astype(str)
-            measured = measured.assign(strategy=named)
     if "device_kind" in measured.columns:
         others = sorted(set(measured["device_kind"].dropna()) - kinds)
         if others:
@@ -113,7 +111,7 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
         raise InvalidRequestError(
             "These results have no measurement of the MLP or the transformer.", fix="Sweep one of them."
         )
-    return measured
+    return told_apart(measured)
 
 
 def _predict(row: pd.Series, batch: float, calibration: Calibration | None) -> float:

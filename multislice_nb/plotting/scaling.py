@@ -7,6 +7,7 @@ from matplotlib.ticker import FuncFormatter
 
 from multislice_nb._texts import grouped
 from multislice_nb.errors import InvalidRequestError
+from multislice_nb.plotting.apart import told_apart
 from multislice_nb.plotting.figure import Chart, new_chart
 from multislice_nb.plotting.style import ThemeName, dress, head, series_style
 
@@ -74,7 +75,7 @@ def _table(frame: pd.DataFrame) -> pd.DataFrame:
         )
     rows = [
         row
-        for _, group in measured.groupby("strategy", sort=False)
+        for _, group in told_apart(measured, by_slices=False).groupby("strategy", sort=False)
         for row in _of_strategy(_one_batch(group))
     ]
     return pd.DataFrame(rows)

@@ -10,6 +10,7 @@ import pandas as pd
 from multislice_nb import tpu
 from multislice_nb._texts import grouped
 from multislice_nb.errors import InvalidRequestError
+from multislice_nb.plotting.apart import told_apart
 from multislice_nb.plotting.figure import Chart, new_chart, new_charts
 from multislice_nb.plotting.style import ThemeName, dress, halo, head, series_style
 
@@ -36,6 +37,9 @@ def tflops(
     theme: ThemeName = "light",
 ) -> Chart:
     """TFLOP/s per chip against batch size per device, with the spread as a band.
+
+    Rows that differ in more than strategy and batch, such as in the model or in the number of slices, are lines of
+    their own, which say in what.
 
     Args:
         frame: Rows of measurements: `strategy`, `batch_per_device`, `tflops_per_chip` (median), and where there
@@ -131,10 +135,7 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
             fix="Give the frame of a sweep with at least one measurement.",
         )
     status = frame["status"] if "status" in frame.columns else pd.Series("ok", index=frame.index)
-    if "slices" in frame.columns and len(set(frame["slices"])) > 1:
-        many = frame["slices"].map(lambda count: f"{count:.0f} slice{'s' if count > 1 else ''}")
-        frame = frame.assign(strategy=frame["strategy"].astype(str) + ", " + many)
-    return frame.assign(status=status).sort_values(["batch_per_device"], kind="stable")
+    return told_apart(frame.assign(status=status)).sort_values(["batch_per_device"], kind="stable")
 
 
 def _peak(rows: pd.DataFrame, peak: float | str | tpu.Generation | None) -> float | None:

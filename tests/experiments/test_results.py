@@ -108,3 +108,13 @@ def test_forms_of_no_rows_and_of_failures(tmp_path: Path) -> None:
     assert "nan" not in str(results).lower()
     assert "DCN" not in str(results)  # a column without a number is left out
     assert repr(results) == f"<Results {tmp_path / 'r'} rows=1>"
+
+
+def test_rows_of_two_models_say_which(tmp_path: Path) -> None:
+    """A file with rows of two models names in its table what they differ in, and nothing else."""
+    results = Results(tmp_path / "r")
+    results.append(row("a", embedding=64, layers=2))
+    assert "embedding" not in str(results)
+    results.append(row("b", embedding=128, layers=2))
+    assert "embedding" in str(results)
+    assert "layers" not in str(results)

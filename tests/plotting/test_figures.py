@@ -63,6 +63,33 @@ def test_a_line_per_strategy_with_its_own_look(frame: pd.DataFrame) -> None:
     assert len(chart.axes[0].collections) == 3
 
 
+def test_what_differs_in_more_than_strategy_is_a_line_of_its_own(frame: pd.DataFrame) -> None:
+    """Rows of two models, of two ways of training and of two counts of slices in one file are never one zigzag line."""
+    wide = frame.assign(embedding=128)
+    for column, value, label in (
+        ("embedding", 256, "embedding 256"),
+        ("remat", True, "remat"),
+        ("slices", 1, "1 slice"),
+        ("accelerator_type", "v4-8", "v4-8"),
+    ):
+        known = wide.assign(remat=False)
+        chart = plotting.tflops(pd.concat([known, known.assign(**{column: value})], ignore_index=True))
+        told = chart.table.groupby(["strategy", "batch_per_device"]).size()
+        assert (told == 1).all()
+        assert len(told) == 2 * len(frame)
+        assert f"fsdp, {label}" in set(chart.table["strategy"])
+
+
+def test_of_two_timings_the_longer_is_drawn(frame: pd.DataFrame) -> None:
+    """A configuration timed with 10 and with 100 steps is one point, that of 100 steps, unless these failed."""
+    longer = frame.assign(steps=100, tflops_per_chip=frame["tflops_per_chip"] * 1.1)
+    both = pd.concat([longer, frame], ignore_index=True)
+    assert set(plotting.tflops(both).table["steps"]) == {100}
+    failed = longer.assign(status="lost", tflops_per_chip=None)
+    drawn = plotting.tflops(pd.concat([failed, frame], ignore_index=True)).table
+    assert set(drawn[drawn["tflops_per_chip"].notna()]["steps"]) == {10}
+
+
 def test_units_are_said(frame: pd.DataFrame) -> None:
     """Axes name their units, and small numbers get a unit in which they are read easily."""
     assert "GFLOP/s per chip" in words(plotting.tflops(frame))
