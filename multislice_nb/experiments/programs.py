@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from multislice_nb.errors import ExperimentError
+from multislice_nb.experiments.compiling_once import compile_once
 from multislice_nb.experiments.training import arguments, initial_batch, initial_state, keys, train_step
 from multislice_nb.sharding import make_mesh
 
@@ -124,7 +125,7 @@ def _lowered(workload: Workload, mesh: Mesh, batch: int, options: Options) -> _L
 @functools.lru_cache(maxsize=_KEPT)
 def _state_maker(workload: Workload, mesh: Mesh, options: Options) -> jax.stages.Compiled:
     """Kept apart: it is the same for all batch sizes."""
-    return initial_state(workload, mesh, options).lower(keys()[0]).compile()
+    return compile_once(initial_state(workload, mesh, options).lower(keys()[0]), mesh.devices.flat)
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -132,7 +133,7 @@ def _compiled(workload: Workload, mesh: Mesh, batch: int, options: Options) -> P
     lowered = _lowered(workload, mesh, batch, options)
     begun = time.perf_counter()
     make_state = _state_maker(workload, mesh, options)
-    make_batch, step = lowered.make_batch.compile(), lowered.step.compile()
+    make_batch, step = (compile_once(one, mesh.devices.flat) for one in (lowered.make_batch, lowered.step))
     costs, sizes = step.cost_analysis(), step.memory_analysis()
     of_state, of_batch = make_state.memory_analysis(), make_batch.memory_analysis()
     if costs is None or sizes is None or of_state is None or of_batch is None:

@@ -14,6 +14,9 @@ import pytest
 
 import multislice_nb as ms
 from multislice_nb.cluster import GangSettings
+from multislice_nb.errors import WorkerError
+from multislice_nb.experiments import MLP, Configuration
+from multislice_nb.sharding import Parallelism
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -147,3 +150,89 @@ def test_interrupted_sweep_goes_on(slices: Cluster, tmp_path: Path) -> None:
     ms.sweep(["fsdp"], [8, 16, 32], cluster=slices, path=path, progress=quiet, **SMALL)
     assert [row["batch_per_device"] for row in lines(path)] == [8, 16, 32]
     assert {row["status"] for row in lines(path)} == {"ok"}
+
+
+COUNTED = """
+import os, signal, jax
+from multislice_nb.experiments import programs
+compiling, compiles = jax.stages.Lowered.compile, []
+def counted(lowered, *args, **kwargs):
+    compiles.append(lowered)
+    return compiling(lowered, *args, **kwargs)
+jax.stages.Lowered.compile = counted
+"""
+
+EACH_ON_ITS_OWN = """
+jax.stages.Lowered.compile = compiling
+for kept in (programs._lowered, programs._state_maker, programs._compiled):
+    kept.cache_clear()
+emulated = os.environ.pop("MULTISLICE_NB_EMULATED_VM")
+"""
+
+BROKEN = """
+import dataclasses
+from multislice_nb.experiments import MLP, Configuration
+from multislice_nb.experiments.measure import measure
+from multislice_nb.sharding import Parallelism
+
+@dataclasses.dataclass(frozen=True)
+class Broken(MLP):
+    def loss(self, params, batch, constrain, *, remat=False):
+        (out,) = jax.ffi.ffi_call("no_such_target", [jax.ShapeDtypeStruct((), "float32")])()
+        return out + 0 * jax.numpy.sum(params[0][0]).astype("float32")
+
+measure(Configuration(
+    strategy="fsdp", parallelism=Parallelism(ici_fsdp=4, dcn_data=2), batch_per_device=8, workload=Broken(64, 1)
+))
+"""
+
+DYING = """
+import os, signal, jax
+if jax.process_index() == 0:
+    jax.stages.Lowered.compile = lambda lowered: os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def point(embedding: int) -> Configuration:
+    """Something to measure that no test before has compiled."""
+    return Configuration(
+        strategy="fsdp",
+        parallelism=Parallelism(ici_fsdp=4, dcn_data=2),
+        batch_per_device=8,
+        workload=MLP(embedding, 1),
+        steps=2,
+    )
+
+
+def test_emulated_workers_compile_a_program_once(slices: Cluster) -> None:
+    """The first worker compiles and the other loads, and what they measure is what each would have on its own."""
+    slices.run(COUNTED)
+    shared = slices.call("multislice_nb.experiments.measure:measure", point(96))
+    assert slices.run("len(compiles)").values == [3, 0]
+    slices.run(EACH_ON_ITS_OWN)
+    try:
+        alone = slices.call("multislice_nb.experiments.measure:measure", point(96))
+    finally:
+        slices.run("os.environ['MULTISLICE_NB_EMULATED_VM'] = emulated")
+    for ours, theirs in zip(shared, alone, strict=True):
+        for name in ("status", "loss", "flops", "argument_bytes", "peak_bytes", "devices"):
+            assert ours[name] == theirs[name]
+
+
+def test_what_does_not_compile_fails_on_all_workers_alike(slices: Cluster) -> None:
+    """When the first worker cannot compile a program, no other waits for it: all say why, and go on."""
+    with pytest.raises(WorkerError, match="no_such_target") as caught:
+        slices.run(f"import jax\n{BROKEN}", timeout=60)
+    assert "2 failures" in caught.value.what
+    assert [one["status"] for one in slices.call("multislice_nb.experiments.measure:measure", point(80))] == [
+        "ok"
+    ] * 2
+
+
+def test_a_worker_that_dies_while_it_compiles_for_all_is_a_row(slices: Cluster, tmp_path: Path) -> None:
+    """The others, which wait for what it compiles, are freed at once, and a new gang measures the rest."""
+    slices.run(DYING)
+    results = ms.sweep(
+        ["fsdp"], [8, 16], cluster=slices, path=tmp_path / "r", progress=quiet, timeout=60, **SMALL
+    )
+    assert [row["status"] for row in results.rows] == ["lost", "ok"]
