@@ -21,6 +21,8 @@ __all__ = ["Calibration"]
 # FLOPs over peak FLOPs in the cycles that XLA's TPU compiler (libtpu 0.0.42.1) estimates for its own program: an
 # MLP of embedding 2048 and 4 layers with FSDP over 4 chips, batch 131072 per chip (65536 on v5e).
 _COMPILER_ESTIMATES = {"v4": 0.944, "v5e": 0.920, "v5p": 0.962}
+# Bytes over the published bandwidth in the cycles that it estimates for one pass over a float32 array of 537 MB.
+_STREAMING_ESTIMATES = {"v4": 0.776, "v5e": 0.785, "v5p": 0.693}
 _SOURCE = (
     "cycles estimated by XLA's TPU compiler for an MLP of embedding 2048; DCN with the overview's margin"
 )
@@ -34,17 +36,20 @@ class Calibration:
         matmul_efficiency: Share of peak FLOP/s that large matrix products reach.
         dcn_efficiency: Share of the hosts' DCN bandwidth that gradients get. The default is one over the margin
             that the overview advises because DCN may drop packets.
+        hbm_efficiency: Share of the published HBM bandwidth that a pass over an array reaches. The default is the
+            median of the compiler's estimates.
         source: Where the numbers come from.
         measurements: How many measurements they rest on.
     """
 
     matmul_efficiency: float
     dcn_efficiency: float = 1 / MARGIN
+    hbm_efficiency: float = statistics.median(_STREAMING_ESTIMATES.values())
     source: str = "given by you"
     measurements: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("matmul_efficiency", "dcn_efficiency"):
+        for name in ("matmul_efficiency", "dcn_efficiency", "hbm_efficiency"):
             if not 0 < getattr(self, name) <= 1:
                 raise InvalidRequestError(
                     f"{name} cannot be {getattr(self, name)}.", fix="Give a share above 0 and up to 1."
@@ -56,14 +61,15 @@ class Calibration:
         known = _COMPILER_ESTIMATES.get(generation.name)
         efficiency = known or statistics.median(_COMPILER_ESTIMATES.values())
         source = _SOURCE if known else f"{_SOURCE} (the median of v4, v5e and v5p)"
-        return cls(matmul_efficiency=efficiency, source=source)
+        streaming = _STREAMING_ESTIMATES.get(generation.name, cls.hbm_efficiency)
+        return cls(matmul_efficiency=efficiency, hbm_efficiency=streaming, source=source)
 
     def fitted(self, pairs: Iterable[tuple[float, float]], *, source: str) -> Calibration:
         """The same with the matrix products' efficiency fitted to measured steps.
 
         Args:
             pairs: For each measurement, seconds measured and seconds predicted with this calibration, both of
-                steps bound by compute.
+                the compute in steps that are bound by it.
             source: What was measured, when and where.
 
         Raises:

@@ -1,6 +1,7 @@
 """How long a step takes: compute, HBM, ICI and DCN, and what of each hides behind the others.
 
-The model is a roofline. Compute and HBM run at the same time, so the slower counts. Collectives over ICI are not
+The model is a roofline. Compute and HBM run at the same time, so the slower counts; what passes over HBM without a
+large matrix product, as attention does, comes after it. Collectives over ICI are not
 hidden, which is how XLA's TPU compiler schedules them by default (an all-gather before its matrix product). DCN
 hides behind the pass backward but for the gradients that come last, those of the first layer.
 """
@@ -43,6 +44,7 @@ class Prediction:
         ici_seconds: All collectives over ICI.
         dcn_seconds: All traffic over DCN.
         exposed_dcn_seconds: What of it does not hide behind the pass backward.
+        streamed_seconds: Passes over HBM that no large matrix product hides.
     """
 
     flops: float
@@ -52,11 +54,13 @@ class Prediction:
     ici_seconds: float
     dcn_seconds: float
     exposed_dcn_seconds: float
+    streamed_seconds: float = 0.0
 
     @property
     def step_seconds(self) -> float:
         """The whole step."""
-        return max(self.compute_seconds, self.hbm_seconds) + self.ici_seconds + self.exposed_dcn_seconds
+        busy = max(self.compute_seconds, self.hbm_seconds) + self.streamed_seconds
+        return busy + self.ici_seconds + self.exposed_dcn_seconds
 
     @property
     def tflops_per_chip(self) -> float:
@@ -75,10 +79,12 @@ class Prediction:
 
     @property
     def breakdown(self) -> dict[str, float]:
-        """Seconds of the step by part; they add up to it. HBM is what exceeds compute, if anything."""
-        over = self.hbm_seconds - self.compute_seconds
-        busy = {"HBM": self.hbm_seconds} if over > 0 else {"compute": self.compute_seconds}
-        return {**busy, "ICI": self.ici_seconds, "DCN": self.exposed_dcn_seconds}
+        """Seconds of the step by part; they add up to it. HBM is what does not hide behind compute, if anything."""
+        hidden = self.hbm_seconds <= self.compute_seconds
+        busy = {"compute": self.compute_seconds} if hidden else {}
+        alone = self.streamed_seconds + (0.0 if hidden else self.hbm_seconds)
+        hbm = {"HBM": alone} if alone else {}
+        return {**busy, **hbm, "ICI": self.ici_seconds, "DCN": self.exposed_dcn_seconds}
 
     def __str__(self) -> str:
         return (
@@ -118,16 +124,21 @@ def predict(
     parallelism = parse_strategy(strategy, shape.device_count, slices)
     moved = traffic(model, parallelism, batch_per_chip)
     flops = model.step_flops(batch_per_chip)
-    compute = flops / (kind.bf16_flops_per_chip * known.matmul_efficiency)
+    speed = kind.bf16_flops_per_chip * known.matmul_efficiency
+    hbm = kind.hbm_bytes_per_second * known.hbm_efficiency
+    small = model.streamed_flops_per_token * batch_per_chip
+    compute = (flops - small) / speed
+    streamed = max(model.streamed_bytes_per_token * batch_per_chip / hbm, small / speed)
     dcn = moved.dcn_bytes * 8 / (kind.dcn_bits_per_second_per_chip * known.dcn_efficiency)
     return Prediction(
         flops=flops,
         peak=kind.bf16_flops_per_chip,
         compute_seconds=compute,
-        hbm_seconds=hbm_bytes(model, parallelism, batch_per_chip) / kind.hbm_bytes_per_second,
+        hbm_seconds=hbm_bytes(model, parallelism, batch_per_chip) / hbm,
         ici_seconds=_ici_seconds(moved.ici, parallelism, shape, kind),
         dcn_seconds=dcn,
-        exposed_dcn_seconds=exposed_dcn(dcn, compute, model.layers),
+        exposed_dcn_seconds=exposed_dcn(dcn, compute + streamed, model.layers),
+        streamed_seconds=streamed,
     )
 
 

@@ -53,9 +53,8 @@ def _model(row: Mapping[Any, Any]) -> tuple[Model, int]:
     embedding, layers = int(row["embedding"]), int(row["layers"])
     if row.get("workload", "mlp") == "mlp":
         return Model.mlp(embedding, layers), 1
-    sequence, vocabulary = int(row["sequence"]), int(row["vocabulary"])
-    model = Model.decoder(embedding=embedding, layers=layers, sequence=sequence, vocabulary=vocabulary)
-    return model, sequence
+    sizes = {name: int(row[name]) for name in ("heads", "sequence", "vocabulary")}
+    return Model.decoder(embedding=embedding, layers=layers, **sizes), sizes["sequence"]
 
 
 def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:
@@ -87,7 +86,12 @@ def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:
         )
     begun = Calibration.default(by_kind[kinds.pop()])
     pairs = [(float(row["step_seconds"]), predict_row(row, calibration=begun)) for row in measured]
-    bound = [(seconds, one.step_seconds) for seconds, one in pairs if one.bound == "compute"]
+    bound = [
+        # What is left of the step once its other parts are taken off.
+        (seconds - (one.step_seconds - one.compute_seconds), one.compute_seconds)
+        for seconds, one in pairs
+        if one.bound == "compute"
+    ]
     dates = sorted(str(row["date"]) for row in measured if row.get("date"))
     when = f", {dates[0]} to {dates[-1]}" if dates else ""
     return begun.fitted(bound, source=f"{len(bound)} measurements on {measured[0]['accelerator_type']}{when}")

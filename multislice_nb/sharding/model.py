@@ -8,6 +8,15 @@ from multislice_nb.errors import InvalidRequestError
 
 __all__ = ["Model"]
 
+# What XLA's TPU compiler (libtpu 0.0.42.1) makes of attention that is not one kernel, in bytes for each score. Scores
+# are float32 and probabilities bfloat16: forward it writes the scores (4), reads them and writes probabilities (4 + 2),
+# reads those (2); backward it reads probabilities (2), reads scores and writes their gradients (4 + 2), and reads both
+# for the gradients of queries (4 + 2) and of keys (4 + 2).
+_SCORE_BYTES = 32
+# Of the same programs: bfloat16 arrays of D features per token that are read or written by the passes of rotation (12)
+# and of the gradients of normalisation (8) in one layer.
+_FEATURE_PASSES = 20
+
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
@@ -22,6 +31,10 @@ class Model:
         parameter_bytes: Width of a parameter and of an activation.
         gradient_bytes: Width of a gradient on ICI and DCN.
         optimizer_bytes: What the optimiser keeps for each parameter.
+        streamed_bytes_per_token: HBM traffic of a step in passes of their own, behind which no large matrix product
+            hides: scores of attention, logits, normalisation.
+        streamed_flops_per_token: FLOPs of the small matrix products inside those passes, which are part of the
+            FLOPs above.
     """
 
     parameters: float
@@ -32,6 +45,8 @@ class Model:
     parameter_bytes: int = 2
     gradient_bytes: int = 2
     optimizer_bytes: int = 0
+    streamed_bytes_per_token: float = 0.0
+    streamed_flops_per_token: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.feedforward:
@@ -56,14 +71,18 @@ class Model:
         )
 
     @classmethod
-    def decoder(cls, *, embedding: int, layers: int, sequence: int, vocabulary: int) -> Model:
+    def decoder(cls, *, embedding: int, layers: int, heads: int, sequence: int, vocabulary: int) -> Model:
         """The decoder that sweeps measure: 12 L D^2 parameters in its layers and 2 V D in its two tables, gains left out.
 
         FLOPs of a step per token are those of its matrix products: 6 (12 L D^2 + V D), the table of tokens being
         looked up and not multiplied, and 12 L S D of attention, the half that the causal mask drops included.
-        Bytes over ICI are what XLA's TPU compiler moves. HBM traffic is that of the matrices alone: scores and
-        logits are not counted, so a predicted step is a lower bound (for v4-8, D 2048, L 2, S 1024 and V 32768 the
-        compiler's own schedule takes 1.6 times as long). A calibration with measured steps makes up for it.
+        Bytes over ICI are what XLA's TPU compiler moves.
+
+        Attention is bound by HBM, since its scores are an array: `_SCORE_BYTES` for each of H S per token and layer.
+        The logits are read once more for the loss than by matrix products, and normalisation and rotation pass over
+        D features `_FEATURE_PASSES` times a layer. Vector units, which take longer than HBM for some of this, are
+        not counted: for v4-8, D 2048, L 2, S 1024 and V 32768 the compiler's own schedule takes 1.3 times as long.
+        A calibration with measured steps makes up for it.
         """
         matrices = 12 * layers * embedding**2
         parameters = matrices + 2 * vocabulary * embedding
@@ -73,6 +92,10 @@ class Model:
             layers=layers,
             embedding=embedding,
             flops_per_parameter_and_token=flops / parameters,
+            streamed_bytes_per_token=(
+                layers * (_SCORE_BYTES * heads * sequence + 2 * _FEATURE_PASSES * embedding) + 2 * vocabulary
+            ),
+            streamed_flops_per_token=12 * layers * sequence * embedding,
         )
 
     @classmethod

@@ -71,6 +71,8 @@ def test_the_cost_models_decoder_is_the_one_that_is_swept(
 ) -> None:
     """Its FLOPs are those of the workload's matrix products, and its parameters all but the gains."""
     swept = Transformer(embedding, layers, heads=4, sequence=sequence, vocabulary=vocabulary)
-    model = Model.decoder(embedding=embedding, layers=layers, sequence=sequence, vocabulary=vocabulary)
+    model = Model.decoder(
+        embedding=embedding, layers=layers, heads=4, sequence=sequence, vocabulary=vocabulary
+    )
     assert model.step_flops(rows * sequence) == pytest.approx(swept.matmul_flops(rows))
     assert swept.parameters - model.parameters == (2 * layers + 1) * embedding
