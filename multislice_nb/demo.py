@@ -11,7 +11,6 @@ import importlib.util
 import os
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +76,12 @@ def run_quickstart(output: Path, parameters: dict[str, Any]) -> list[Path]:
     """
     import papermill
 
+    from multislice_nb.emulator.own import own_home
+
     output.mkdir(parents=True, exist_ok=True)
     executed = output / NOTEBOOK
-    with _own_emulator(), _terminate_as_interrupt():
+    idle = os.environ.get("MULTISLICE_NB_EMULATOR_IDLE", IDLE_SECONDS)
+    with own_home(MULTISLICE_NB_EMULATOR_IDLE=idle), _terminate_as_interrupt():
         try:
             papermill.execute_notebook(
                 str(find_notebook(NOTEBOOK)),
@@ -111,25 +113,6 @@ def find_notebook(name: str) -> Path:
     if not path.exists():
         raise errors.ExperimentError(f"The notebook {name} is not there.", fix="Install multislice_nb again.")
     return path
-
-
-@contextlib.contextmanager
-def _own_emulator() -> Iterator[None]:
-    """An emulator home in a temporary folder, for this process and those it starts."""
-    from multislice_nb.emulator import daemon
-
-    kept = {name: os.environ.get(name) for name in ("MULTISLICE_NB_HOME", "MULTISLICE_NB_EMULATOR_IDLE")}
-    with tempfile.TemporaryDirectory(prefix="multislice-", ignore_cleanup_errors=True) as home:
-        os.environ["MULTISLICE_NB_HOME"] = home
-        os.environ.setdefault("MULTISLICE_NB_EMULATOR_IDLE", IDLE_SECONDS)
-        try:
-            yield
-        finally:
-            daemon.stop()
-            for name, value in kept.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
 
 
 @contextlib.contextmanager

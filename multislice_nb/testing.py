@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 __all__ = ["emulator"]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from multislice_nb.emulator.control import EmulatorControl
 
@@ -44,32 +43,11 @@ def emulator(*, time_factor: float = 0.0, home: Path | None = None) -> Iterator[
     """
     from multislice_nb.emulator import daemon
     from multislice_nb.emulator.control import EmulatorControl
+    from multislice_nb.emulator.own import own_home
 
-    with contextlib.ExitStack() as stack:
-        if home is None:
-            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="multislice_nb-")))
-        variables = {
-            "MULTISLICE_NB_HOME": str(home),
-            "MULTISLICE_NB_EMULATOR_TIME_FACTOR": str(time_factor),
-        }
-        stack.enter_context(_environment(variables))
+    with own_home(home, MULTISLICE_NB_EMULATOR_TIME_FACTOR=str(time_factor)):
         address = daemon.ensure_running(owner_pid=os.getpid())
-        stack.callback(daemon.stop)
         yield EmulatorControl(address)
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 # pytest is the user's, not a dependency of ours: without it there is no fixture, and nothing else changes.
