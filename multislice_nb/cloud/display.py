@@ -26,12 +26,22 @@ def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """A plain table, every cell escaped."""
-    head = "".join(f'<th style="text-align:left">{html.escape(cell)}</th>' for cell in header)
+def html_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "", label: str = ""
+) -> str:
+    """A plain table, every cell escaped.
+
+    Args:
+        header: Names of the columns.
+        rows: Their cells.
+        caption: What stands above it.
+        label: What a screen reader calls it, where something else says so to those who see.
+    """
+    head = "".join(f'<th scope="col" style="text-align:left">{html.escape(cell)}</th>' for cell in header)
     body = "".join(
         "<tr>" + "".join(f'<td style="text-align:left">{html.escape(cell)}</td>' for cell in row) + "</tr>"
         for row in rows
     )
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    named = f' aria-label="{html.escape(label)}"' if label else ""
+    return f"<table{named}>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -6,6 +6,8 @@ import html
 import time
 from typing import TYPE_CHECKING
 
+from multislice_nb.cloud.display import html_table
+
 if TYPE_CHECKING:
     from multislice_nb.cluster.cluster import Cluster
 
@@ -34,11 +36,14 @@ def as_text(cluster: Cluster) -> str:
 def as_html(cluster: Cluster) -> str:
     """The same with a table of the workers."""
     alive = set(cluster.alive)
-    rows = "".join(
-        f"<tr><td>{w.rank}</td><td>{w.slice_id}</td><td>{w.worker_id}</td><td>{html.escape(w.node_id)}</td>"
-        f"<td>{html.escape(w.address)}</td><td>{'ready' if w.rank in alive else 'no engine'}</td></tr>"
-        for w in cluster.workers
-    )
-    names = ("rank", "slice", "worker", "node", "address", "state")
-    head = "".join(f"<th scope='col'>{name}</th>" for name in names)
-    return f"<p>{html.escape(str(cluster))}</p><table aria-label='Workers'><tr>{head}</tr>{rows}</table>"
+    rows = [
+        (
+            *map(str, (worker.rank, worker.slice_id, worker.worker_id)),
+            worker.node_id,
+            worker.address,
+            "ready" if worker.rank in alive else "no engine",
+        )
+        for worker in cluster.workers
+    ]
+    header = ("rank", "slice", "worker", "node", "address", "state")
+    return f"<p>{html.escape(str(cluster))}</p>{html_table(header, rows, label='Workers')}"
