@@ -38,15 +38,18 @@ def shower() -> Callable[[Progress], None]:
     return lambda progress: line.show(str(progress), step=progress.milestone)
 
 
-def sweep_shower() -> Callable[[SweepProgress], None]:
-    """The same for a sweep, with a chart below the line that changes."""
-    watched = _watched()
-    line, chart = Line(watched=watched), LiveChart()
+def sweep_shower(line: Line | None = None) -> Callable[[SweepProgress], None]:
+    """The same for a sweep, with a chart below the line that changes.
+
+    Args:
+        line: Where it is shown; one of its own if None.
+    """
+    line, chart = line or Line(watched=_watched()), LiveChart()
 
     def show(progress: SweepProgress) -> None:
         # Not each milestone: configurations that are skipped follow one another at once.
         line.show(str(progress), step=progress.milestone, now=progress.done == progress.total)
-        if watched:
+        if line.watched:
             chart.show(progress)
 
     return show

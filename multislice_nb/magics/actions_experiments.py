@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         NotebookRun,
         Results,
         Runs,
-        SweepProgress,
     )
     from multislice_nb.plotting import Chart
     from multislice_nb.sharding import Plans
@@ -45,7 +44,7 @@ class ExperimentActions(Base):
     ) -> Results:
         """`sweep`."""
         from multislice_nb.experiments import LocalCluster, SweepRequest, read_request, run_request
-        from multislice_nb.experiments.live import LiveChart
+        from multislice_nb.experiments.live import sweep_shower
 
         if file is not None and options:
             raise MagicError(
@@ -53,20 +52,14 @@ class ExperimentActions(Base):
                 fix=f"Write it into {file}, or leave --file out.",
             )
         request = read_request(file) if file is not None else SweepRequest(**options)
-        line, chart = self._line(), LiveChart()
-
-        def progress(look: SweepProgress) -> None:
-            line.show(str(look), step=str(look) if look.last else None)
-            if line.watched:
-                chart.show(look)
-
+        line = self._line()
         with ExitStack() as stack:
             gang = (
                 self.session.cluster(cluster)
                 if local is None
                 else stack.enter_context(LocalCluster(local or None))
             )
-            self.session.results = run_request(request, cluster=gang, path=path, progress=progress)
+            self.session.results = run_request(request, cluster=gang, path=path, progress=sweep_shower(line))
         line.end(f"{len(self.session.results)} measurements in {self.session.results.path}")
         return self.session.results
 
