@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
+from multislice_nb._texts import grouped
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.plotting.figure import Chart, new_chart, new_charts
-from multislice_nb.plotting.style import ThemeName, dress, halo, head
+from multislice_nb.plotting.style import ThemeName, dress, head, numbered, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +24,7 @@ __all__ = ["breakdown", "memory", "traffic"]
 
 _GIB = 2**30
 _PARTS = ("compute", "HBM", "ICI", "DCN")
-_HATCHES = ("", "//", "..", "xx", "\\\\", "++")
+_HATCHES = ("", "//", "\\\\", "xx", "--", "++")
 _FITS, _TWICE, _OUT, _UNKNOWN = "fits", "fits, computing some of it twice", "out of memory", "by closed form"
 _STATES = (_FITS, _TWICE, _OUT, _UNKNOWN)
 _BATCH = ", batch "
@@ -102,8 +104,10 @@ def traffic(steps: Sequence[Plan] | Mapping[str, Traffic], *, theme: ThemeName =
         totals = wide[kinds].sum(axis=1)
         for row, total in enumerate(totals):
             if total:  # beside a long bar a short one is not to be seen
-                _end(axes, colours, total, row, f"{total:,.0f} MB".replace(",", " "))
+                _end(axes, colours, total, row, f"{grouped(total)} MB")
         axes.set_xlim(0, 1.2 * totals.max() or 1)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        numbered(axes.xaxis)
         dress(axes, colours, x=f"{network} (MB per device and step)", y="")
         axes.grid(visible=False, axis="y")
     panels[1].tick_params(labelleft=False)
@@ -194,9 +198,7 @@ def _named(plans: Sequence[Plan]) -> dict[str, Plan]:
     return {
         name
         if strategies.count(name) == 1
-        else _BATCH.join(
-            (name, "of its own" if plan.batch is None else f"{plan.batch:,}".replace(",", " "))
-        ): plan
+        else _BATCH.join((name, "of its own" if plan.batch is None else grouped(plan.batch))): plan
         for name, plan in zip(strategies, plans, strict=True)
     }
 
@@ -250,13 +252,4 @@ def _stack(
 
 
 def _end(axes: Axes, colours: Theme, at: float, row: int, text: str) -> None:
-    axes.annotate(
-        text,
-        (at, row),
-        xytext=(5, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=9.5,
-        color=colours.ink,
-        path_effects=halo(colours),
-    )
+    write(axes, colours, text, (at, row), off=(5, 0), size=9.5, va="center")

@@ -10,7 +10,7 @@ import pandas as pd
 from multislice_nb import sharding, tpu
 from multislice_nb._texts import grouped
 from multislice_nb.plotting.figure import Chart, new_chart
-from multislice_nb.plotting.style import ThemeName, dress, halo, head, series_style
+from multislice_nb.plotting.style import ThemeName, dress, head, numbered, series_style, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def roofline(
     head(
         chart,
         colours,
-        title=f"Roofline of {kind.name}: peak {peak:,.0f} TFLOP/s per chip in bf16",
+        title=f"Roofline of {kind.name}: peak {grouped(peak)} TFLOP/s per chip in bf16",
         note="ICI: all links of a chip, one way; DCN: a chip's share of its host",
         columns=3 if plans else None,
     )
@@ -122,24 +122,13 @@ def _range(table: pd.DataFrame) -> tuple[float, float]:
 
 
 def _label_ridge(axes: Axes, ridge: float, peak: float, colours: Theme) -> None:
-    axes.annotate(
-        grouped(ridge),
-        (ridge, peak),
-        xytext=(0, 8),
-        textcoords="offset points",
-        ha="center",
-        fontsize=10,
-        color=colours.ink,
-        path_effects=halo(colours),
-    )
+    write(axes, colours, grouped(ridge), (ridge, peak), off=(0, 8), ha="center")
 
 
 def _scales(axes: Axes, low: float, high: float, peak: float) -> None:
-    from matplotlib.ticker import FuncFormatter
-
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(low, high)
     axes.set_ylim(peak / 60, peak * 2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: grouped(value)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    numbered(axes.xaxis)
+    numbered(axes.yaxis)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.ticker import FuncFormatter
 
-from multislice_nb._texts import grouped
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.plotting.apart import told_apart
 from multislice_nb.plotting.figure import Chart, new_chart
-from multislice_nb.plotting.style import ThemeName, dress, head, series_style
+from multislice_nb.plotting.style import ThemeName, dress, head, numbered, series_style
 
 __all__ = ["weak_scaling"]
 
@@ -51,7 +49,7 @@ def weak_scaling(frame: pd.DataFrame, *, title: str | None = None, theme: ThemeN
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(count) for count in counts], minor=False)
     axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: grouped(value)))
+    numbered(axes.yaxis)
     axes.minorticks_off()
     dress(axes, colours, x="Slices", y=f"{unit}, all slices together")
     head(

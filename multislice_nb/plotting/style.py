@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from multislice_nb._texts import grouped
 from multislice_nb.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = ["Theme", "ThemeName", "dress", "halo", "head", "series_style", "theme"]
+__all__ = ["Theme", "ThemeName", "dress", "head", "numbered", "series_style", "theme", "write"]
 
 ThemeName = Literal["light", "dark"]
 
@@ -138,8 +140,43 @@ def head(
     chart.set_layout_engine("constrained", rect=(0, 0, 1, 1 - up / height))
 
 
-def halo(colours: Theme) -> list[Any]:
-    """Path effects that keep text readable over lines."""
+def numbered(axis: Axis) -> None:
+    """Have an axis name its numbers as texts do: `0.5`, `20 000`."""
+    from matplotlib.ticker import FuncFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: grouped(value) if value >= 10 else f"{value:g}"))
+
+
+def write(
+    axes: Axes,
+    colours: Theme,
+    text: str,
+    at: tuple[float, float],
+    *,
+    off: tuple[float, float],
+    size: float = 10,
+    **options: Any,
+) -> None:
+    """Write beside a point, readable over lines.
+
+    Args:
+        axes: Where.
+        colours: The theme.
+        text: What to write.
+        at: The point, in data coordinates unless `xycoords` says otherwise.
+        off: How far from it, in points to the right and up.
+        size: Of the letters, in points.
+        **options: matplotlib's, of how the text is aligned.
+    """
     from matplotlib import patheffects
 
-    return [patheffects.withStroke(linewidth=3, foreground=colours.paper)]
+    axes.annotate(
+        text,
+        at,
+        xytext=off,
+        textcoords="offset points",
+        fontsize=size,
+        color=colours.ink,
+        path_effects=[patheffects.withStroke(linewidth=3, foreground=colours.paper)],
+        **options,
+    )

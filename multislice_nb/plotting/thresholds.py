@@ -13,7 +13,7 @@ from multislice_nb import sharding, tpu
 from multislice_nb._texts import grouped
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.plotting.figure import Chart, new_chart
-from multislice_nb.plotting.style import ThemeName, dress, halo, head, series_style
+from multislice_nb.plotting.style import ThemeName, dress, head, numbered, series_style, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,9 +67,10 @@ def plot_intensity(
     for number, (label, members) in enumerate(_lines(counts, exact=exact).items()):
         tokens = np.geomspace(low, high, 50)
         values = [sharding.operational_intensity(batch, members, exact=exact) for batch in tokens]
-        style = series_style(colours, number) | {"marker": "none"}
-        axes.plot(tokens, values, label=label, **style)
-        _mark_crossings(axes, table[table["slices"] == members], series_style(colours, number))
+        style = series_style(colours, number)
+        axes.plot(tokens, values, **style | {"marker": "none"})
+        axes.plot([], [], label=label, **style)  # the legend shows the marker of the crossings too
+        _mark_crossings(axes, table[table["slices"] == members], style)
     _thresholds(axes, kinds, low, colours)
     _mark_points(axes, points, colours)
     _scales(axes, low, high)
@@ -180,18 +181,8 @@ def _label_crossings(axes: Axes, table: pd.DataFrame, colours: Theme) -> None:
     highest = table.groupby("smallest_tokens_per_slice")["flops_per_bit"].max()
     for tokens, value in zip(highest.index.to_numpy(float), highest.to_numpy(float), strict=True):
         axes.vlines([tokens], bottom, value, colors=colours.faint, linewidth=1, linestyles=":")
-        axes.annotate(
-            f"{_short(tokens)} tokens",
-            (tokens, bottom),
-            xytext=(-3, 6),
-            textcoords="offset points",
-            rotation=90,
-            ha="right",
-            va="bottom",
-            fontsize=10,
-            color=colours.ink,
-            path_effects=halo(colours),
-        )
+        text = f"{_short(tokens)} tokens"
+        write(axes, colours, text, (tokens, bottom), off=(-3, 6), rotation=90, ha="right", va="bottom")
 
 
 def _thresholds(axes: Axes, kinds: list[tpu.Generation], left: float, colours: Theme) -> None:
@@ -203,16 +194,9 @@ def _thresholds(axes: Axes, kinds: list[tpu.Generation], left: float, colours: T
     for value, names in sorted(named.items(), reverse=True):
         below = previous and value > previous * 0.7
         axes.axhline(value, color=colours.ink, linewidth=1.2)
-        axes.annotate(
-            f"{', '.join(names)}: {grouped(value)} FLOPs/bit",
-            (left, value),
-            xytext=(5, -4 if below else 4),
-            textcoords="offset points",
-            va="top" if below else "bottom",
-            fontsize=10,
-            color=colours.ink,
-            path_effects=halo(colours),
-        )
+        text = f"{', '.join(names)}: {grouped(value)} FLOPs/bit"
+        off, side = ((5, -4), "top") if below else ((5, 4), "bottom")
+        write(axes, colours, text, (left, value), off=off, va=side)
         previous = value
 
 
@@ -240,7 +224,7 @@ def _scales(axes: Axes, low: float, high: float) -> None:
     bottom = min(float(np.min(np.asarray(values, dtype=float))) for values in lines if np.size(values))
     axes.set_ylim(bottom=bottom)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: grouped(value)))
+    numbered(axes.yaxis)
 
 
 def _short(value: float) -> str:

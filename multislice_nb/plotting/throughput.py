@@ -12,7 +12,7 @@ from multislice_nb._texts import grouped
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.plotting.apart import told_apart
 from multislice_nb.plotting.figure import Chart, new_chart, new_charts
-from multislice_nb.plotting.style import ThemeName, dress, halo, head, series_style
+from multislice_nb.plotting.style import ThemeName, dress, head, series_style, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,7 +122,7 @@ def _panels(
         (f"{unit} per chip", chart.supylabel),
     ):
         place(text, fontsize=11, color=colours.ink)
-    peak = f" · dashed: peak {limit / 1e12 * scale:,.0f} {unit}" if limit else ""
+    peak = f" · dashed: peak {grouped(limit / 1e12 * scale)} {unit}" if limit else ""
     head(chart, colours, title=heading, note=f"{_note(rows)}{peak}", legend=False)
     return chart
 
@@ -176,21 +176,13 @@ def _out_of_memory(axes: Axes, rows: pd.DataFrame, strategies: list[str], colour
         group = failed[failed["batch_per_device"] == batch]
         for height, strategy in enumerate(dict.fromkeys(group["strategy"])):
             style = series_style(colours, strategies.index(strategy))
-            axes.annotate(
-                f"{strategy}: out of memory".removeprefix(": "),
-                (batch, 0),
-                xytext=(-9, 9 + 14 * height),
-                textcoords="offset points",
-                ha="right",
-                va="center",
-                fontsize=9,
-                color=colours.ink,
-                path_effects=halo(colours),
-            )
+            text = f"{strategy}: out of memory".removeprefix(": ")
+            off = (-9.0, 9.0 + 14 * height)
+            write(axes, colours, text, (batch, 0), off=off, size=9, ha="right", va="center")
             axes.plot(
                 [batch],
                 [0.0],
-                transform=axes.transData + _points_up(axes, 9 + 14 * height),
+                transform=axes.transData + _points_up(axes, off[1]),
                 linestyle="none",
                 marker=style["marker"],
                 markersize=7.5,
@@ -221,15 +213,8 @@ def batch_axis(axes: Axes, batches: Sequence[int], *, most: int = 9) -> None:
 
 def _peak_line(axes: Axes, peak: float, unit: str, colours: Theme) -> None:
     axes.axhline(peak, color=colours.ink, linewidth=1.2, linestyle=(0, (4, 2)))
-    axes.annotate(
-        f"peak {peak:,.0f} {unit}",
-        (0, peak),
-        xycoords=("axes fraction", "data"),
-        xytext=(4, 4),
-        textcoords="offset points",
-        fontsize=9.5,
-        color=colours.ink,
-    )
+    text = f"peak {grouped(peak)} {unit}"
+    write(axes, colours, text, (0, peak), off=(4, 4), size=9.5, xycoords=("axes fraction", "data"))
     axes.set_ylim(0, peak * 1.1)
     right = axes.secondary_yaxis("right", functions=(_times(100 / peak), _times(peak / 100)))
     right.set_ylabel("Utilisation (% of peak)", fontsize=11, color=colours.ink)
