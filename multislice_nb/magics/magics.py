@@ -76,10 +76,11 @@ class MultisliceMagics(Magics):
     def multislice(self, line: str, cell: str | None = None) -> Any:
         """Ask for Cloud TPU slices, watch them, and run cells on all their workers; `%multislice?` shows all of it."""
         from multislice_nb.magics import parser
+        from multislice_nb.magics.filled import filled
         from multislice_nb.magics.reference import command_help, overview
 
         if not parser.is_pasted(line):
-            line = self._shell.var_expand(line, _CALLER)
+            line = filled(self._shell, line, _CALLER, strict=not parser.is_shell(line))
         if cell is not None:
             return self._cell(line, cell)
         call = parser.parse(line)

@@ -62,9 +62,10 @@ def nothing_to_run() -> MagicError:
     )
 
 
-def missing(command: Subcommand, argument: Argument) -> MagicError:
-    """An argument that is needed was not given."""
-    return MagicError(f"{command.magic} needs {argument.shown}.", fix=_usage(command))
+def missing(command: Subcommand, needed: Iterable[Argument]) -> MagicError:
+    """Arguments that are needed were not given."""
+    names = ", ".join(argument.shown for argument in needed)
+    return MagicError(f"{command.magic} needs {names}.", fix=_usage(command))
 
 
 def unknown_word(command: Subcommand, word: str) -> MagicError:
@@ -92,9 +93,6 @@ _AGAINST = re.compile(r"not allowed with argument (?P<other>\S+)")
 
 def mended(command: Subcommand, message: str) -> MagicError:
     """What argparse said, as what happened and what to do."""
-    missing = re.fullmatch(r"the following arguments are required: (?P<names>.*)", message)
-    if missing:
-        return MagicError(f"{command.magic} needs {missing['names']}.", fix=_usage(command))
     said = _SAID.fullmatch(message)
     if not said:
         return MagicError(f"{command.magic}: {message}.", fix=_usage(command))

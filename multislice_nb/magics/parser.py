@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.magics.arguments import Subcommand
 
-__all__ = ["HELP", "Call", "is_pasted", "parse", "parse_cell", "split"]
+__all__ = ["HELP", "Call", "is_pasted", "is_shell", "parse", "parse_cell", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,12 @@ class _Parser(argparse.ArgumentParser):
                 options |= {"type": argument.convert, "metavar": argument.metavar or argument.name.upper()}
                 if argument.choices:
                     options["choices"] = argument.choices
+            # What is needed is seen to once all words are known: a misspelt flag is named before what it left out.
             if argument.flags:
-                where.add_argument(*argument.flags, dest=argument.name, required=argument.required, **options)
+                where.add_argument(*argument.flags, dest=argument.name, **options)
             else:
-                nargs = {(True, True): "+", (True, False): None, (False, True): "*", (False, False): "?"}
-                if not argument.required and not argument.many:
-                    options["default"] = None  # argparse would convert the word that stands for no default
-                where.add_argument(argument.name, nargs=nargs[argument.required, argument.many], **options)
+                options["default"] = None  # argparse would convert the word that stands for no default
+                where.add_argument(argument.name, nargs="*" if argument.many else "?", **options)
 
     def error(self, message: str) -> NoReturn:
         raise mended(self.command, message)
@@ -137,6 +136,12 @@ def is_pasted(line: str) -> bool:
     return command is not None and bool(command.pasted) and bool(pasted(command, text)[1])
 
 
+def is_shell(line: str) -> bool:
+    """Whether what follows `%multislice` ends in a command for the workers' shell."""
+    command, _ = _addressed(line)
+    return command is not None and command.rest is not None
+
+
 def _addressed(line: str) -> tuple[Subcommand | None, str]:
     """The subcommand that a line begins with, of two words or one, and what follows it."""
     for words in (2, 1):
@@ -181,7 +186,7 @@ def _parse(command: Subcommand, text: str, body: str = "") -> Call:
     known, unknown = _Parser(command).parse_known_intermixed_args(_joined(tokens))
     if unknown:
         raise unknown_word(command, unknown[0])
-    given = {name: value for name, value in vars(known).items() if value is not None}
+    given = {name: value for name, value in vars(known).items() if value not in (None, [])}
     return Call(command, _complete(command, given | more))
 
 
@@ -190,10 +195,13 @@ def _complete(command: Subcommand, values: dict[str, Any]) -> dict[str, Any]:
     for argument in command.arguments:
         if argument.named and argument.name in values:
             values[argument.name] = dict(values[argument.name])
-        if argument.name in values or any(other in values for other in argument.unless):
-            continue
-        if argument.unless or (argument.rest and argument.required):
-            raise missing(command, argument)
+    needed = [
+        argument
+        for argument in command.arguments
+        if (argument.required or argument.unless) and not {argument.name, *argument.unless} & set(values)
+    ]
+    if needed:
+        raise missing(command, needed)
     return values
 
 

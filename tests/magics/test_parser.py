@@ -112,6 +112,11 @@ def test_a_wrong_word_gets_the_right_one(line: str, meant: str) -> None:
         ("create a --labels b", "KEY=VALUE"),
         ("sweep --strategies fsdp", "--batch-sizes"),
         ("sweep --file a --local 1 --cluster b", "exclude each other"),
+        ("describe --frobnicate", "describe has no flag --frobnicate"),
+        ("plan --batch 8 --embeding 64", "plan has no flag --embeding"),
+        ("emulator", "emulator needs {status,start,stop,env,fault}."),
+        ("authorize-ssh demo", "authorize-ssh needs USER, FILE."),
+        ("plan", "plan needs --accelerator-type ACCELERATOR_TYPE, --batch ROWS"),
     ],
 )
 def test_what_is_wrong_is_said(line: str, said: str) -> None:
