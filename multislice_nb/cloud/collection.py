@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
-from multislice_nb.cloud.display import html_table, text_table
+from multislice_nb.cloud.display import html_table, shouted, text_table
 from multislice_nb.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QueuedResources"]
 
-_HEADER = ("NAME", "ZONE", "NODE_COUNT", "ACCELERATOR_TYPE", "STATE", "FOR", "CAPACITY", "CHIPS")
+_HEADER = ("name", "zone", "node count", "accelerator type", "state", "for", "capacity", "chips")
 
 
 class QueuedResources(Sequence["QueuedResource"]):
@@ -59,7 +59,7 @@ class QueuedResources(Sequence["QueuedResource"]):
     def __str__(self) -> str:
         if not self._handles:
             return "No queued resources."
-        return text_table(_HEADER, [status.row() for status in self.statuses])
+        return text_table(shouted(_HEADER), [status.row() for status in self.statuses])
 
     def _repr_html_(self) -> str:
         if not self._handles:

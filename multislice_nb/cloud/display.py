@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["counted", "html_table", "text_table"]
+__all__ = ["counted", "html_table", "shouted", "text_table"]
 
 
 def counted(number: int | None, thing: str) -> str:
@@ -24,6 +24,11 @@ def text_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def shouted(header: Iterable[str]) -> list[str]:
+    """Names of columns as gcloud's lists have them: `NODE_COUNT`."""
+    return [name.upper().replace(" ", "_") for name in header]
 
 
 def html_table(

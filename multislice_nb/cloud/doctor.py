@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from multislice_nb._portal import iterate
-from multislice_nb.cloud.display import html_table, text_table
+from multislice_nb.cloud.display import html_table, shouted, text_table
 from multislice_nb.cloud.request import QueuedResourceRequest
 from multislice_nb.cloud.ssh_settings import GCLOUD_KEY
 from multislice_nb.errors import MultisliceError
@@ -23,7 +23,7 @@ __all__ = ["Check", "Report", "adiagnose", "diagnose"]
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 _MARKS = {OK: "✓", WARNING: "!", FAILURE: "✗"}
-_HEADER = ("", "PRECONDITION", "FOUND", "GCLOUD", "FIX")
+_HEADER = ("", "precondition", "found", "gcloud", "fix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Report:
 
     def table(self) -> str:
         """All columns, gcloud's lines included, as text."""
-        return text_table(_HEADER, [check.row() for check in self.checks])
+        return text_table(shouted(_HEADER), [check.row() for check in self.checks])
 
     def _repr_html_(self) -> str:
         return html_table(_HEADER, [check.row() for check in self.checks])

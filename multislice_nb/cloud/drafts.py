@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import config
+from multislice_nb.cloud.field_types import refuse_unknown
 from multislice_nb.cloud.ledger import JOB_LABEL, Entry
 from multislice_nb.cloud.request import QueuedResourceRequest
 from multislice_nb.cloud.times import parse_duration
@@ -25,6 +26,7 @@ def complete(
     Raises:
         InvalidRequestError: Everything that is wrong with it.
     """
+    refuse_unknown(fields, QueuedResourceRequest.__dataclass_fields__)
     defaults = config.Multislice.instance()
     if isinstance(name, QueuedResourceRequest):
         missing: dict[str, Any] = {"project": name.project or project, "zone": name.zone or zone}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from multislice_nb._portal import sync
 from multislice_nb.cloud.cost import usage
-from multislice_nb.cloud.display import counted, html_table, text_table
+from multislice_nb.cloud.display import counted, html_table, shouted, text_table
 from multislice_nb.cloud.queued_resource import QueuedResource
 from multislice_nb.errors import MultisliceError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "Reclaimable", "look"]
 
-_HEADER = ("NAME", "ZONE", "STATE", "WHY", "HOLDS")
+_HEADER = ("name", "zone", "state", "why", "holds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Reclaimable:
         held = (
             f"{counted(len(self.findings), 'queued resource')} with {counted(self.chips, 'chip')} of quota."
         )
-        return f"{text_table(_HEADER, [finding.row() for finding in self.findings])}\n{held}"
+        return f"{text_table(shouted(_HEADER), [finding.row() for finding in self.findings])}\n{held}"
 
     def _repr_html_(self) -> str:
         if not self.findings:

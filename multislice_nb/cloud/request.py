@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb.cloud import checks
 from multislice_nb.cloud.display import counted
+from multislice_nb.cloud.field_types import wrong_types
 from multislice_nb.cloud.kinds import capacity_name, generation_name
 from multislice_nb.cloud.times import format_duration, format_time
 from multislice_nb.errors import InvalidRequestError
@@ -125,6 +126,9 @@ class QueuedResourceRequest:
     api_version: str = "v2"
 
     def __post_init__(self) -> None:
+        mistyped = wrong_types(self)
+        if mistyped:  # nothing can be read from them
+            raise _refusal(str(self.name), mistyped)
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
         values["tags"] = _words(values["tags"])
         values["scopes"] = _words(values["scopes"])

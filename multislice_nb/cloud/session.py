@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb._portal import sync
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from multislice_nb.cloud.status import NodeStatus
 
 __all__ = ["Cloud"]
+
+_REAL = (
+    "%multislice connect --project my-project --zone us-central2-b",
+    "ms.connect('my-project', 'us-central2-b')",
+)
+"""How to connect to a real project, by magic and in Python."""
 
 
 class Cloud(CloudCore):
@@ -153,8 +160,11 @@ class Cloud(CloudCore):
             )
         return (
             f"Cloud TPU emulator on this machine ({self.settings.emulator.origin}) · zone {self.zone}\n"
-            "A real project: connect(project='my-project', zone='us-central2-b')"
+            f"A real project: {_REAL[0]}, or {_REAL[1]}"
         )
 
     def _repr_html_(self) -> str:
-        return self.settings._repr_html_()
+        if not self.is_emulator:
+            return self.settings._repr_html_()
+        magic, python = (f"<code>{html.escape(line)}</code>" for line in _REAL)
+        return f"<p>{html.escape(str(self).splitlines()[0])}<br>A real project: {magic}, or {python}</p>"

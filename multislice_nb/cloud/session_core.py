@@ -15,7 +15,7 @@ from multislice_nb.cloud.janitor import Janitor, left_behind
 from multislice_nb.cloud.queued_resource import QueuedResource
 from multislice_nb.cloud.reclaim import look
 from multislice_nb.cloud.watch import EMULATOR_PACE, GOOGLE_PACE, Pace, Watchtower
-from multislice_nb.errors import CloudError, NotFoundError, UnavailableError
+from multislice_nb.errors import CloudError, InvalidRequestError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -172,6 +172,11 @@ class CloudCore:
 
     async def _found(self, name: str, zone: str | None) -> QueuedResourceStatus:
         """In that zone; without one, in the connection's, or where this user had asked for it."""
+        if not isinstance(name, str) or not name or "/" in name:
+            raise InvalidRequestError(
+                f"{name!r} is no name of a queued resource.",
+                fix="Give the name alone; %multislice list, or cloud.list(), shows those there are.",
+            )
         try:
             return await self.provider.get_queued_resource(name, zone or self.zone)
         except NotFoundError as error:

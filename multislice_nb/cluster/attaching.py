@@ -61,10 +61,15 @@ def attach(
         errors.QueuedResourceFailedError: It was to recover, and cannot.
         errors.WaitTimeoutError: The repair took longer than its deadline; names what was waited for.
     """
-    if isinstance(queued_resource, str):
-        from multislice_nb.cloud import connect
+    from multislice_nb.cloud import QueuedResource, connect
 
+    if isinstance(queued_resource, str):
         queued_resource = connect().get(queued_resource)
+    if not isinstance(queued_resource, QueuedResource):
+        raise errors.InvalidRequestError(
+            f"{queued_resource!r} is no queued resource to attach to.",
+            fix="Give what cloud.create or cloud.get returned, or its name.",
+        )
     return sync(
         aattach,
         queued_resource,

@@ -107,7 +107,7 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
 
 def _found(name: str | Path) -> Path:
     """The file of an experiment."""
-    path = Path(name)
+    path = Path(str(name))
     if path.suffix == ".ipynb" and path.exists():
         return path
     known = [path.stem for path in sorted(folder().glob("[0-9]*.ipynb"))]

@@ -7,6 +7,7 @@ ms.plan(accelerator_type="v4-16", slices=2, strategy="fsdp", batch=131072, embed
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import sharding, tpu
@@ -142,8 +143,10 @@ def _check(
     """Refuse what the mesh axes do not divide, and a batch of nothing, before a process is started."""
     from multislice_nb.experiments.workload import check
 
-    if batch < 1:
-        raise InvalidRequestError(f"A batch cannot have {batch} rows per device.", fix="Give 1 or more.")
+    if not isinstance(batch, Integral) or batch < 1:
+        raise InvalidRequestError(
+            f"A batch cannot have {batch!r} rows per device.", fix="Give a whole number, 1 or more."
+        )
     devices = tpu.AcceleratorType.parse(accelerator_type).device_count
     check(workload, sharding.parse_strategy(strategy, devices, slices))
 

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from multislice_nb.experiments.rows import commit, version
 from multislice_nb.experiments.runs import INDEX, Runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,6 +123,11 @@ def run_matrix(
     """
     source = notebook(name)
     source.check(matrix)
+    alone = [key for key, one in matrix.items() if isinstance(one, str) or not isinstance(one, Iterable)]
+    if alone:
+        raise InvalidRequestError(
+            f"{alone[0]} has one value, {matrix[alone[0]]!r}.", fix="Give a list of those to run it with."
+        )
     values = {key: list(choices) for key, choices in matrix.items()}
     empty = [key for key, choices in values.items() if not choices]
     if empty:

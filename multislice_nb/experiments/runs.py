@@ -6,7 +6,8 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from multislice_nb.cloud.display import html_table, text_table
+from multislice_nb.cloud.display import html_table, shouted, text_table
+from multislice_nb.errors import ExperimentError
 from multislice_nb.experiments import jsonlines
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class Runs:
             ExperimentError: There is none.
         """
         place = Path(folder)
+        if not (place / INDEX).exists():
+            raise ExperimentError(
+                f"There are no runs in {place}.",
+                fix="Run a notebook first, as with %multislice experiment 00, or name the folder of its runs.",
+            )
         return cls(place, *jsonlines.read(place / INDEX, "run", "status", "parameters", "results"))
 
     def finished(self) -> frozenset[str]:
@@ -67,7 +73,7 @@ class Runs:
             [text if name == "notebook" else _short(text) for name, text in zip(_SHOWN, row, strict=True)]
             for row in self._cells()
         ]
-        return "\n".join([text_table([name.upper() for name in _SHOWN], rows), *self.problems])
+        return "\n".join([text_table(shouted(_SHOWN), rows), *self.problems])
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{html.escape(line)}</p>" for line in self.problems)

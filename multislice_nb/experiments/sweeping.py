@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 async def asweep(
-    request: SweepRequest, *, cluster: Gang | None = None, path: Path | str | None = None
+    request: SweepRequest, *, cluster: Gang | str | None = None, path: Path | str | None = None
 ) -> AsyncGenerator[SweepProgress, None]:
     """The sweep as an asynchronous generator: how far it is, before the first measurement and after each.
 
@@ -37,7 +37,7 @@ async def asweep(
 
     Args:
         request: What to measure.
-        cluster: The workers; None for the attached cluster.
+        cluster: The workers, or the name of an attached cluster; None for the current one.
         path: The results file; one that exists is continued. None for a new one in the folder `sweeps`.
 
     Raises:
@@ -46,7 +46,7 @@ async def asweep(
         ExperimentError: The file cannot be read or written, or one configuration after another fails.
         ClusterError: The workers do not answer, or could not be started again.
     """
-    gang = _attached() if cluster is None else cluster
+    gang = _attached(cluster) if cluster is None or isinstance(cluster, str) else cluster
     run = await Run.begin(request, gang)
     results = _open(path, gang)
     async with aclosing(run.progress(results)) as steps:
@@ -71,7 +71,7 @@ def sweep(
     compile_ahead: bool | None = None,
     timeout: float = 900.0,
     memory_limit: int | None = None,
-    cluster: Gang | None = None,
+    cluster: Gang | str | None = None,
     path: Path | str | None = None,
     progress: Callable[[SweepProgress], None] | None = None,
 ) -> Results:
@@ -96,7 +96,7 @@ def sweep(
         compile_ahead: Compile the next configuration while one is timed; None for on TPUs only.
         timeout: Seconds that one round may take, compilation included.
         memory_limit: Bytes that all devices together may need, where workers share one machine.
-        cluster: The workers; None for the attached cluster.
+        cluster: The workers, or the name of an attached cluster; None for the current one.
         path: The results file; one that exists is continued. None for a new one in the folder `sweeps`.
         progress: Called in this thread with how far the sweep is. None for
             a line and a chart that are updated in place where somebody watches, and a line for each row elsewhere.
@@ -130,7 +130,7 @@ def sweep(
 def run_request(
     request: SweepRequest,
     *,
-    cluster: Gang | None = None,
+    cluster: Gang | str | None = None,
     path: Path | str | None = None,
     progress: Callable[[SweepProgress], None] | None = None,
 ) -> Results:
@@ -151,10 +151,10 @@ def run_request(
     return results
 
 
-def _attached() -> Gang:
+def _attached(name: str | None) -> Gang:
     from multislice_nb.cluster import attached
 
-    gang: Gang = attached()
+    gang: Gang = attached(name)
     return gang
 
 

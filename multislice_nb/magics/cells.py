@@ -49,7 +49,7 @@ def run_cell(
 ) -> CellResult:
     """Run a cell on the workers and show what it left; its failure is in the result, not raised.
 
-    Options are those of `Cluster.run`: ranks, slices, workers, timeout, profile.
+    Options are those of `Cluster.run`: ranks, slices, workers, timeout, profile, name.
 
     Raises:
         CellInterrupted: It was interrupted, and by then on every worker.

@@ -126,6 +126,8 @@ class MultisliceMagics(Magics):
             )
         output = variable_name(options.pop("output")) if "output" in options else None
         cluster = self.actions.session.cluster(options.pop("cluster", None))
+        # Tracebacks call it what the notebook calls it.
+        options["name"] = f"<cell {self._shell.execution_count}>"
         if self.autocell.on:
             print(self.autocell.banner(cluster.name, len(cluster.workers)))
         if local:

@@ -58,11 +58,9 @@ class Table:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        from multislice_nb.cloud.display import text_table
+        from multislice_nb.cloud.display import shouted, text_table
 
-        if not self.rows:
-            return self.empty
-        return text_table([name.upper().replace(" ", "_") for name in self.header], self.rows)
+        return text_table(shouted(self.header), self.rows) if self.rows else self.empty
 
     def _repr_html_(self) -> str:
         from multislice_nb.cloud.display import html_table
@@ -152,12 +150,20 @@ class Timeline:
     changes: tuple[StateChange, ...]
     usage: Usage
 
+    def _header(self) -> tuple[str, ...]:
+        return ("state", *(("by",) if self._told else ()), "since", "for")
+
+    @property
+    def _told(self) -> bool:
+        """Whether the API says of any change who brought it about."""
+        return any(change.initiator for change in self.changes)
+
     def _rows(self) -> list[tuple[str, ...]]:
         afters = [*self.changes[1:], None]
         return [
             (
                 change.state,
-                change.initiator,
+                *((change.initiator,) if self._told else ()),
                 f"{change.at:%Y-%m-%d %H:%M:%S %Z}",
                 lasted((after.at - change.at).total_seconds()) if after else "",
             )
@@ -165,15 +171,15 @@ class Timeline:
         ]
 
     def __repr__(self) -> str:
-        from multislice_nb.cloud.display import text_table
+        from multislice_nb.cloud.display import shouted, text_table
 
-        table = text_table(("STATE", "BY", "SINCE", "FOR"), self._rows())
+        table = text_table(shouted(self._header()), self._rows())
         return "\n".join(part for part in (self.name, table, str(self.usage)) if part)
 
     def _repr_html_(self) -> str:
         from multislice_nb.cloud.display import html_table
 
-        table = html_table(("state", "by", "since", "for"), self._rows(), caption=self.name)
+        table = html_table(self._header(), self._rows(), caption=self.name)
         return f"{table}<p>{html.escape(str(self.usage))}</p>"
 
 

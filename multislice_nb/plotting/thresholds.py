@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,7 +115,8 @@ def intensity(frame: pd.DataFrame, *, generation: Generations | None = None, **o
 
 
 def _slice_counts(slices: Sequence[int]) -> list[int]:
-    counts = sorted(set(slices))
+    whole = all(isinstance(count, Integral) for count in slices)
+    counts = sorted(set(slices)) if whole else []
     if not counts or counts[0] < 2:
         raise InvalidRequestError(
             f"Slice counts {list(slices)} have no traffic between slices.", fix="Give counts of 2 or more."

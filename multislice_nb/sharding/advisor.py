@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
 from multislice_nb import tpu
@@ -147,9 +148,9 @@ def recommend(
         raise InvalidRequestError(
             "The advice needs one model.", fix="Give either model or parameters, not both."
         )
-    if slices < 1 or not tokens_per_slice > 0:
+    if not all(isinstance(one, Real) and one > 0 for one in (slices, tokens_per_slice)):
         raise InvalidRequestError(
-            f"{slices} slices with {tokens_per_slice} tokens each are no training.",
+            f"{slices!r} slices with {tokens_per_slice!r} tokens each are no training.",
             fix="Give positive numbers.",
         )
     trained = model or Model.transformer(parameters or 0)

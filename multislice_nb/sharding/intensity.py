@@ -9,6 +9,7 @@ carries 2(n-1)/n times the data). Training scales over slices when FLOPs per bit
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Literal
 
 from multislice_nb import tpu
@@ -98,8 +99,8 @@ def dcn_bits_per_parameter(
         InvalidRequestError: If there is no slice or no width.
     """
     widths = (gradient_bits, 1 if parameter_bits is None else parameter_bits, gathers)
-    if slices < 1:
-        raise InvalidRequestError(f"There cannot be {slices} slices.", fix="Give at least 1.")
+    if not isinstance(slices, Real) or slices < 1:
+        raise InvalidRequestError(f"There cannot be {slices!r} slices.", fix="Give a number of at least 1.")
     if not min(widths) > 0:
         raise InvalidRequestError(
             f"Gradients of {gradient_bits} bits and parameters of {parameter_bits} cannot be sent.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from multislice_nb.errors import ParallelismError
@@ -150,8 +151,10 @@ def check_shape(chips_per_slice: int, slices: int) -> None:
         ParallelismError: One of them is less than 1.
     """
     for thing, number in (("chips per slice", chips_per_slice), ("slices", slices)):
-        if number < 1:
-            raise ParallelismError(f"There cannot be {number} {thing}.", fix="Give at least 1.")
+        if not isinstance(number, Integral) or number < 1:
+            raise ParallelismError(
+                f"There cannot be {number!r} {thing}.", fix="Give a whole number of at least 1."
+            )
 
 
 def _degrees(parallelism: Parallelism, network: str) -> Iterator[tuple[str, int]]:

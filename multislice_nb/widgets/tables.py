@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from multislice_nb.cloud.display import text_table
+from multislice_nb.cloud.display import shouted, text_table
 from multislice_nb.cloud.times import short
 from multislice_nb.widgets.style import CSS, state_html, state_mark
 
@@ -169,7 +169,7 @@ def static_text(snapshot: Snapshot) -> str:
         lines.append(snapshot.problem)
     if snapshot.queued_resources:
         rows = [[state_mark(status.state), *_cells(status, snapshot)] for status in snapshot.queued_resources]
-        lines.append(text_table([column.upper() for column in _COLUMNS], rows))
+        lines.append(text_table(shouted(_COLUMNS), rows))
     elif snapshot.connection:
         lines.append("No queued resources.")
     return "\n".join([*lines, *(f"{one.name}: {one.summary}" for one in snapshot.clusters)])

@@ -136,6 +136,13 @@ def test_an_interrupted_run_ends_its_kernel_and_is_kept(tmp_path: Path) -> None:
     assert not psutil.pid_exists(row["results"]["pid"])
 
 
+def test_a_folder_without_runs_is_named(tmp_path: Path) -> None:
+    """Who asks for runs before there are any is told how to get one, not of a file of ours."""
+    with pytest.raises(ExperimentError, match="no runs in") as caught:
+        Runs.load(tmp_path)
+    assert "experiment 00" in caught.value.fix
+
+
 def test_unknown_parameters_and_notebooks_are_refused(small: Path, tmp_path: Path) -> None:
     """A parameter or notebook that is not there is refused with the nearest, and nothing runs."""
     folder = tmp_path / "runs"

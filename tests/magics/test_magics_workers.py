@@ -29,6 +29,13 @@ def test_a_command_runs_on_every_worker(
     assert capsys.readouterr().out == ""
 
 
+def test_a_failure_names_the_notebooks_own_cell(attached: str, run: Run, shell: InteractiveShell) -> None:
+    """A worker's traceback counts cells as the notebook does, so that the one to mend is found by its number."""
+    with pytest.raises(errors.WorkerError) as caught:
+        run("%%multislice\n1 / 0")
+    assert f'"<cell {shell.execution_count}>", line 1' in "\n".join(caught.value._render_traceback_())
+
+
 def test_a_cell_is_a_script(attached: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """In `%%multislice sh` nothing is replaced here, and a failure anywhere fails the cell."""
     run("name = 'here'")

@@ -1,0 +1,59 @@
+"""Whether a request's values are of the types that its fields take: Python itself does not look."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING
+
+from multislice_nb.cloud.field_checks import Fault
+from multislice_nb.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from multislice_nb.cloud.request import QueuedResourceRequest
+
+__all__ = ["refuse_unknown", "wrong_types"]
+
+_TAKEN: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "a text"),
+    "str | None": ((str, NoneType), "a text"),
+    "bool": ((bool,), "True or False"),
+    "Mapping[str, str]": ((Mapping,), "a dictionary"),
+    "str | Path | None": ((str, Path, NoneType), "its text, or its file as a Path"),
+    "tuple[str, ...]": ((str, Iterable), "a list of texts"),
+}
+"""By how a field is annotated; numbers, times and disks have checks of their own."""
+_READ_FROM_ANYTHING = {"accelerator_type", "type"}
+"""Objects of `multislice_nb.tpu` say what they are as text."""
+
+
+def wrong_types(request: QueuedResourceRequest) -> list[Fault]:
+    """A fault for each value that its field does not take."""
+    faults = []
+    for name, one in request.__dataclass_fields__.items():
+        types, wanted = _TAKEN.get(str(one.type), ((), ""))
+        value = getattr(request, name)
+        wrong = types and not isinstance(value, types)
+        if str(one.type) == "tuple[str, ...]" and not wrong:
+            wrong = not all(isinstance(word, str) for word in value)
+        if wrong and name not in _READ_FROM_ANYTHING:
+            faults.append(Fault(f"{name} cannot be {value!r}.", f"Give {wanted}."))
+    return faults
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse fields that a request does not have.
+
+    Raises:
+        InvalidRequestError: Names the first, and the nearest that there is.
+    """
+    fields = list(known)
+    unknown = [name for name in given if name not in fields]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], fields, n=1)
+        raise InvalidRequestError(
+            f"A request has no field {unknown[0]}.",
+            fix=f"Did you mean {near[0]}?" if near else f"It has {', '.join(fields)}.",
+        )
