@@ -39,11 +39,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo and say what it made and how to open it."""
-    made = run_quickstart(
-        arguments.output,
-        {"accelerator_type": arguments.accelerator_type, "node_count": arguments.node_count},
-    )
+    """Run the demo and say what it made and how to open it.
+
+    Raises:
+        errors.InvalidRequestError: There are no such slices.
+        errors.ExperimentError: A cell failed.
+    """
+    from multislice_nb.cloud import QueuedResourceRequest
+
+    asked = {"accelerator_type": arguments.accelerator_type, "node_count": arguments.node_count}
+    QueuedResourceRequest(name="quickstart", **asked)  # what cannot be is refused before anything is made
+    made = run_quickstart(arguments.output, asked)
     print(f"\nThe executed notebook:  {made[0]}")
     for path in made[1:]:
         print(f"A chart:                {path}")
