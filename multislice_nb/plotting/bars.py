@@ -58,7 +58,7 @@ def breakdown(steps: Sequence[Plan] | Mapping[str, Prediction], *, theme: ThemeN
     _stack(axes, colours, table, labels, [part for part in _PARTS if table[part].any()], scale=1e3)
     for row, one in enumerate(predictions.values()):
         _end(axes, colours, one.step_seconds * 1e3, row, f"{one.tflops_per_chip:.0f} TFLOP/s")
-    axes.set_xlim(0, 1.18 * max(one.step_seconds for one in predictions.values()) * 1e3)
+    axes.set_xlim(0, 1.22 * max(one.step_seconds for one in predictions.values()) * 1e3)
     dress(axes, colours, x="Time of a step (ms)", y="")
     axes.grid(visible=False, axis="y")
     note = "Predicted; DCN is what nothing hides" if table["DCN"].any() else "Predicted"
@@ -106,7 +106,7 @@ def traffic(steps: Sequence[Plan] | Mapping[str, Traffic], *, theme: ThemeName =
             if total:  # beside a long bar a short one is not to be seen
                 _end(axes, colours, total, row, f"{grouped(total)} MB")
         axes.set_xlim(0, 1.2 * totals.max() or 1)
-        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
         numbered(axes.xaxis)
         dress(axes, colours, x=f"{network} (MB per device and step)", y="")
         axes.grid(visible=False, axis="y")
