@@ -7,6 +7,7 @@ import heapq
 import re
 from typing import TYPE_CHECKING
 
+from multislice_nb._texts import grouped
 from multislice_nb.cluster.inventory import ranks_text
 
 if TYPE_CHECKING:
@@ -138,5 +139,5 @@ class Terminal:
         """The last lines, up to 1000, for a screen that must stay small."""
         kept = self._lines[-min(lines, KEPT_APART) :]
         hidden = self._joined_lines + len(self._lines) - len(kept)
-        note = f"… {hidden:,} lines above\n" if hidden else ""
+        note = f"… {grouped(hidden)} lines above\n" if hidden else ""
         return note + "".join(kept) + self._line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from multislice_nb._texts import grouped
 from multislice_nb.cluster.fold import interleave
 from multislice_nb.cluster.gang import State
 from multislice_nb.cluster.inventory import ranks_text
@@ -50,7 +51,7 @@ class CellProgress:
         running = tuple(rank for rank, record in records.items() if record.state is State.RUNNING)
         rows = [(who, text) for who, text in interleave(texts, total=total) if text]
         if len(rows) > SCREEN:
-            rows[SCREEN:] = [("others", f"… {len(rows) - SCREEN:,} more, in the result and on disk")]
+            rows[SCREEN:] = [("others", f"… {grouped(len(rows) - SCREEN)} more, in the result and on disk")]
         return cls(running, tuple(rows), total, notices)
 
     def __str__(self) -> str:

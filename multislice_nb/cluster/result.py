@@ -7,6 +7,7 @@ import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb._texts import grouped
 from multislice_nb.cluster.fold import fold, interleave
 
 if TYPE_CHECKING:
@@ -187,7 +188,9 @@ def _printed(result: WorkerResult, most: int) -> str:
     hidden = len(lines) - most
     if hidden <= 0:
         return "\n".join(lines)
-    return "\n".join([f"… {hidden:,} lines above: see .stdout, .stderr and the worker's log", *lines[-most:]])
+    return "\n".join(
+        [f"… {grouped(hidden)} lines above: see .stdout, .stderr and the worker's log", *lines[-most:]]
+    )
 
 
 def unpack(packed: Mapping[str, Any] | None) -> Any:

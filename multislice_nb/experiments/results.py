@@ -10,10 +10,11 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from multislice_nb._texts import grouped
 from multislice_nb.experiments import jsonlines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pandas as pd
 
@@ -139,13 +140,17 @@ class Results:
         differing = varied(self.frame)
         first, *others = _SHOWN
         frame = self.frame.reindex(columns=[first, *differing, *others])
-        forms = {"tflops_per_chip": "{:.4g}", "step_seconds": "{:.4g}", "spread": "±{:.1%}"}
+        forms: dict[str, Callable[[float], str]] = {
+            "tflops_per_chip": "{:.4g}".format,
+            "step_seconds": "{:.4g}".format,
+            "spread": "±{:.1%}".format,
+        }
         if frame["operational_intensity"].isna().all():  # a single slice sends nothing over DCN
             frame = frame.drop(columns="operational_intensity")
         else:
-            forms["operational_intensity"] = "{:,.0f}"
+            forms["operational_intensity"] = grouped
         for name, form in forms.items():
-            frame[name] = ["" if pd.isna(value) else form.format(value) for value in frame[name]]
+            frame[name] = ["" if pd.isna(value) else form(value) for value in frame[name]]
         return frame.rename(columns=_SHOWN)
 
     def _summary(self) -> str:

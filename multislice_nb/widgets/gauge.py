@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 
+from multislice_nb._texts import grouped
+
 __all__ = ["gauge_html"]
 
 _WIDTH, _TIMES = 560.0, 3.0
@@ -27,12 +29,12 @@ def gauge_html(intensity: float, threshold: float, generation: str) -> str:
         if ratio >= 1
         else ("DCN slows training down", "bad")
     )
-    told = f"{intensity:,.0f} of {threshold:,.0f} FLOPs per bit ({ratio:.2f} x): {verdict}"
+    told = f"{grouped(intensity)} of {grouped(threshold)} FLOPs per bit ({ratio:.2f} x): {verdict}"
     marks = "".join(
         f'<line x1="{at:.1f}" y1="0" x2="{at:.1f}" y2="20" class="msnb-ink" stroke-width="2"/>'
         f'<text x="{at:.1f}" y="29" text-anchor="middle" font-size="10" class="msnb-inktext">{html.escape(text)}</text>'
         for at, text in (
-            (_WIDTH / _TIMES, f"{generation}: {threshold:,.0f}"),
+            (_WIDTH / _TIMES, f"{generation}: {grouped(threshold)}"),
             (2 * _WIDTH / _TIMES, "with margin"),
         )
     )

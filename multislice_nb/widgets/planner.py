@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from multislice_nb import tpu
+from multislice_nb._texts import grouped
 from multislice_nb.errors import MultisliceError
 from multislice_nb.sharding import (
     Model,
@@ -44,7 +45,7 @@ class Planner:
         self.model = Field("Parameters", widgets.SelectionSlider(options=list(_SIZES.items()), value=8e9))
         self.tokens = Field(
             "Tokens per slice",
-            widgets.SelectionSlider(options=[(f"{count:,}", count) for count in _TOKENS], value=352_000),
+            widgets.SelectionSlider(options=[(grouped(count), count) for count in _TOKENS], value=352_000),
         )
         self.ici = Field("Inside a slice (ICI)", widgets.SelectionSlider(options=["-"]))
         self.dcn = Field("Between slices (DCN)", widgets.SelectionSlider(options=["-"]))

@@ -101,5 +101,5 @@ def test_terminal_tail_counts_what_it_hides() -> None:
     terminal = Terminal()
     for i in range(5000):
         terminal.write(f"{i}\n")
-    assert terminal.tail(2) == "… 4,998 lines above\n4998\n4999\n"
+    assert terminal.tail(2) == "… 4 998 lines above\n4998\n4999\n"
     assert terminal.text == "".join(f"{i}\n" for i in range(5000))

@@ -117,7 +117,7 @@ def test_plans_land_on_valid_products(opened: Callable[..., Any]) -> None:
     notebook.run(0)
     notebook.tab("Plan").click()
     page = notebook.page
-    page.get_by_text("44,000 of 22,000 FLOPs per bit (2.00 x): DCN is hidden with margin").wait_for()
+    page.get_by_text("44 000 of 22 000 FLOPs per bit (2.00 x): DCN is hidden with margin").wait_for()
     notebook.shoot("panel-plan", panel=True)
     slider = page.locator(".widget-slider, .jupyter-widgets.widget-inline-hbox", has_text="Tokens per slice")
     handle = slider.locator(".noUi-handle").first
