@@ -79,8 +79,8 @@ class EnvironmentActions(ShellActions):
         """`install`."""
         line = self._line()
         doing = f"Installing {', '.join(packages) or requirements}"
-        line.show(doing, step=doing)
         with self._environment(cluster) as found:
+            line.show(doing, step=doing)
             done = found.install(*packages, requirements=requirements, upgrade=upgrade)
         line.end()
         return done
