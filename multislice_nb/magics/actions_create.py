@@ -117,7 +117,7 @@ class CreateActions(Base):
         try:
             queued_resource.wait(progress=progress, **limits)
         finally:
-            line.end(timeline_text(queued_resource.timeline()) if line.watched else "")
+            line.end(_path(queued_resource, queued_resource.status) if line.watched else "")
         return queued_resource
 
 

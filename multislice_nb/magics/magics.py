@@ -126,8 +126,7 @@ class MultisliceMagics(Magics):
             )
         output = variable_name(options.pop("output")) if "output" in options else None
         cluster = self.actions.session.cluster(options.pop("cluster", None))
-        # Tracebacks call it what the notebook calls it.
-        options["name"] = f"<cell {self._shell.execution_count}>"
+        options["name"] = self._cell_name()
         if self.autocell.on:
             print(self.autocell.banner(cluster.name, len(cluster.workers)))
         if local:
@@ -143,6 +142,12 @@ class MultisliceMagics(Magics):
         elif output is None:
             show_failure(result)
         return None
+
+    def _cell_name(self) -> str | None:
+        """What tracebacks call it: the number that the notebook shows beside it."""
+        # The shell's own count is that of the next cell by now, or not yet, by IPython's version.
+        number = getattr(self._shell.displayhook.exec_result, "execution_count", None)
+        return None if number is None else f"<cell {number}>"
 
     def _submit(
         self, cluster: Cluster, cell: str, options: dict[str, Any], output: str | None

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Panel", "panel"]
 
+_UNSEEN = "What there is was not known yet when the panel was opened; %multislice list shows it."
+"""What stands in its place in a saved notebook."""
+
 
 class Panel:
     """A view of what there is; buttons for what can be done.
@@ -36,7 +39,8 @@ class Panel:
         """What is shown; looked at now when no open panel keeps it fresh."""
         last = poller_of(self._session).last
         if self.board is not None:
-            return last or Snapshot(connection=str(self._session.cloud or "").partition("\n")[0])
+            connection = str(self._session.cloud or "").partition("\n")[0]
+            return last or Snapshot(connection=connection, problem=_UNSEEN if connection else "")
         return sync(take, self._session)
 
     def close(self) -> None:

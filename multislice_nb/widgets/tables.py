@@ -47,6 +47,8 @@ def head_html(snapshot: Snapshot | None) -> str:
 
 def resources_html(snapshot: Snapshot, chosen: str | None = None) -> str:
     """A table of queued resources."""
+    if not snapshot.queued_resources and snapshot.problem:
+        return ""  # that there are none is not known
     if not snapshot.queued_resources:
         what = "No queued resources." if snapshot.connection else "Connect to see queued resources."
         return f'<div class="msnb msnb-empty">{what}</div>'
@@ -170,6 +172,6 @@ def static_text(snapshot: Snapshot) -> str:
     if snapshot.queued_resources:
         rows = [[state_mark(status.state), *_cells(status, snapshot)] for status in snapshot.queued_resources]
         lines.append(text_table(shouted(_COLUMNS), rows))
-    elif snapshot.connection:
+    elif snapshot.connection and not snapshot.problem:
         lines.append("No queued resources.")
     return "\n".join([*lines, *(f"{one.name}: {one.summary}" for one in snapshot.clusters)])

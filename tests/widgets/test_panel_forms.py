@@ -57,7 +57,10 @@ def test_no_text_becomes_markup(text: str) -> None:
     def tags(word: str) -> list[str]:
         shot = snapshot(word)
         page = static_html(shot) + nodes_html(shot.nodes[word], ()) + state_html(word, title=word)
-        return re.findall(r"<[a-z/!][^\s>]*", page)
+        drawn = re.sub(
+            r"(?<=>)(<(circle|path|rect)[^<>]*/>)+(?=</svg>)", "", page
+        )  # a state has its own shape
+        return re.findall(r"<[a-z/!][^\s>]*", drawn)
 
     assert tags(text) == tags("harmless")
 
