@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from multislice_nb.cloud import Endpoint, NodeStatus, QueuedResourceRequest, QueuedResourceStatus
@@ -50,6 +50,7 @@ def snapshot(text: str = "demo", state: str = "ACTIVE") -> Snapshot:
 MARKUP = st.text(st.sampled_from("<>&\"'/= scriptimgonerror;-!"), min_size=1, max_size=60)
 
 
+@example("queued")
 @given(MARKUP | st.text(min_size=1, max_size=20))
 def test_no_text_becomes_markup(text: str) -> None:
     """Whatever the API, a node or a worker is called, the pages have the same tags as with a harmless name."""
