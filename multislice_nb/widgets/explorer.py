@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
 from multislice_nb.widgets.fields import button, row, set_options
+from multislice_nb.widgets.painter import Painter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from multislice_nb.plotting import Chart
     from multislice_nb.widgets.outcome import Desk
     from multislice_nb.widgets.session import Session
 
@@ -42,6 +41,7 @@ class Explorer:
         self._desk = desk
         self._keep = keep
         self._folder = folder or Path()
+        self._painter = Painter()
         self._wanted = 0
         self._looking = False
         self._png = b""
@@ -119,10 +119,16 @@ class Explorer:
         self._wanted += 1
         asked = self._wanted
         files = [Path(name) for name in (self.file.value, self.other.value) if name != _NONE]
-        question = (self.x.value, self.y.value, self.colour.value, tuple(self.only.value), self.theme.value)
+        choices = {
+            "x": self.x.value,
+            "y": self.y.value,
+            "colour": self.colour.value,
+            "theme": self.theme.value,
+        }
+        only = list(self.only.value)
 
         async def work(_: Callable[[str], None]) -> tuple[list[str], bytes]:
-            return await asyncio.to_thread(_drawn, files, *question)
+            return await self._painter.draw(files, only=only, **choices)
 
         def show(answer: tuple[list[str], bytes]) -> None:
             if asked == self._wanted:
@@ -147,20 +153,3 @@ class Explorer:
             self._desk.note("The chart was put below the panel.", magic=magic)
         else:
             self._desk.note("There is no place for it here: draw it in a cell.", tone="warning", magic=magic)
-
-
-def _drawn(
-    files: list[Path], x: str, y: str, colour: str, only: tuple[str, ...], theme: Any
-) -> tuple[list[str], bytes]:
-    """The groups there are, and the chart as PNG; runs in a thread of its own."""
-    import pandas as pd
-
-    from multislice_nb.experiments import Results
-    from multislice_nb.widgets.chart import explore
-
-    frames = {path.stem: Results.load(path).frame for path in files}
-    groups = list(
-        dict.fromkeys(str(v) for frame in frames.values() for v in frame.get(colour, pd.Series()).dropna())
-    )
-    chart: Chart = explore(frames, x=x, y=y, colour=colour, only=only, theme=theme)
-    return groups, chart._repr_png_()[0]
