@@ -20,11 +20,24 @@ __all__ = ["closest", "mended", "missing", "no_cell", "nothing_to_run", "unknown
 def closest(word: str, candidates: Iterable[str]) -> str | None:
     """What a misspelt word is likeliest to mean."""
     names = list(candidates)
-    found = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
-    if found:
-        return found[0]
     longer = [name for name in names if len(word) > 2 and name.lower().startswith(word.lower())]
-    return longer[0] if len(longer) == 1 else None
+    if len(longer) == 1:
+        return longer[0]
+    found = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+_ELSEWHERE = {
+    "--nodes": "--node-count",
+    "--num-nodes": "--node-count",
+    "--num-slices": "--node-count",
+    "--slices": "--node-count",
+    "--tpu-type": "--accelerator-type",
+    "--version": "--runtime-version",
+    "--preemptible": "--spot",
+    "--best-effort": "--spot",
+}
+"""Flags of other tools for the same; only where the subcommand has it."""
 
 
 def unknown_subcommand(words: Iterable[str]) -> MagicError:
@@ -74,7 +87,8 @@ def unknown_word(command: Subcommand, word: str) -> MagicError:
     if not word.startswith("-"):
         return MagicError(f"{command.magic} has no place for {word!r}.", fix=_usage(command))
     flags = [flag for argument in command.arguments for flag in argument.flags]
-    near = closest(name, flags)
+    near = _ELSEWHERE.get(name, "")
+    near = near if near in flags else (closest(name, flags) or "")
     return MagicError(
         f"{command.magic} has no flag {name}.", fix=f"Did you mean {near}?" if near else _usage(command)
     )

@@ -52,6 +52,8 @@ class AcceleratorType:
         if isinstance(name, AcceleratorType):
             return name
         found = _NAME.fullmatch(name.strip().lower())
+        if found and found["prefix"] in UNSUPPORTED:
+            raise _too_old(found["prefix"], int(found["count"]))
         kind = _generation(found["prefix"]) if found else None
         if found is None or kind is None:
             raise _unknown_name(name)
@@ -143,7 +145,7 @@ def accelerator_types(generation_name: str | Generation) -> tuple[str, ...]:
 def _generation(prefix: str) -> Generation | None:
     """The generation that a name's first part means; None if it means none."""
     known = {word for kind in GENERATIONS for word in (kind.name, kind.prefix, *kind.aliases)}
-    return generation(prefix) if prefix in known or prefix in UNSUPPORTED else None
+    return generation(prefix) if prefix in known else None
 
 
 def _unknown_name(name: str) -> AcceleratorTypeError:
@@ -171,6 +173,16 @@ def _closest(prefix: str) -> str:
     words = [word for kind in GENERATIONS for word in (kind.name, kind.prefix, *kind.aliases)]
     close = difflib.get_close_matches(prefix, words, n=1, cutoff=0.6)
     return close[0] if close else ""
+
+
+def _too_old(prefix: str, count: int) -> AcceleratorTypeError:
+    """The sizes of v2 and v3 count TensorCores, and so do those of v4 and v5p."""
+    cores = [kind for kind in GENERATIONS if kind.in_cloud_tpu_api and kind.units_per_chip > 1]
+    names = [min(_names(kind), key=lambda name: abs(int(name.rpartition("-")[2]) - count)) for kind in cores]
+    return AcceleratorTypeError(
+        f"Multislice needs TPU v4 or later; {prefix} has single slices only.",
+        fix=f"Nearest in TensorCores: {', '.join(names)}.",
+    )
 
 
 def _no_such_size(kind: Generation, count: int) -> AcceleratorTypeError:

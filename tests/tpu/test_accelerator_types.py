@@ -127,8 +127,17 @@ def test_any_shape_is_a_slice_or_our_error(kind: Generation, edges: list[int]) -
             "v4-18 is not a v4 slice: sizes are 8, 16, 32, 64, 128, ... TensorCores.",
             "Nearest: v4-16, v4-32.",
         ),
-        ("v3-8", "Multislice needs TPU v4 or later; v3 has single slices only.", "Choose one of"),
-        ("v2-8", "Multislice needs TPU v4 or later; v2 has single slices only.", "Choose one of"),
+        (
+            "v3-8",
+            "Multislice needs TPU v4 or later; v3 has single slices only.",
+            "Nearest in TensorCores: v4-8, v5p-8.",
+        ),
+        ("v3-2048", "Multislice needs TPU v4", "v4-2048, v5p-2048."),
+        (
+            "v2-8",
+            "Multislice needs TPU v4 or later; v2 has single slices only.",
+            "Nearest in TensorCores: v4-8, v5p-8.",
+        ),
         (
             "v5litepod-24",
             "v5litepod-24 is not a v5e slice: sizes are 1, 4, 8, 16, 32, 64, 128, 256 chips.",
