@@ -199,13 +199,13 @@ def settings(
     if not found_project.value:
         raise ConfigurationError(
             "No Google Cloud project is configured, and the emulator was ruled out.",
-            fix="Name one: connect(project=…), GOOGLE_CLOUD_PROJECT, or `gcloud config set project …`.",
+            fix="Name one: connect --project …, connect(project=…), GOOGLE_CLOUD_PROJECT, or `gcloud config set project …`.",
         )
     if not found_zone.value:
         raise ConfigurationError(
             f"Project {found_project.value} ({found_project.origin}) has no zone to go with it.",
-            fix="Name one: connect(zone=…), CLOUDSDK_COMPUTE_ZONE, or `gcloud config set compute/zone …`; "
-            "to use the emulator instead, connect(emulator=True).",
+            fix="Name one: connect --zone …, connect(zone=…), CLOUDSDK_COMPUTE_ZONE, or `gcloud config set compute/zone …`; "
+            "to use the emulator instead, connect --emulator, or connect(emulator=True).",
         )
     return Settings(found_project, found_zone, found_endpoint, decided)
 

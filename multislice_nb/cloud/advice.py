@@ -170,7 +170,7 @@ _BY_CODE: Mapping[str, tuple[type[errors.CloudError], str]] = {
     "NOT_FOUND": (errors.NotFoundError, "List what there is in {zone}, or name another zone."),
     "ALREADY_EXISTS": (
         errors.AlreadyExistsError,
-        "Use another name, get the one that exists, or recreate it: create(…, recreate=True).",
+        "Use another name, get the one that exists, or recreate it: create … --recreate, or create(…, recreate=True).",
     ),
     "RESOURCE_EXHAUSTED": (errors.QuotaExceededError, _QUOTA_PAGE),
     "FAILED_PRECONDITION": (

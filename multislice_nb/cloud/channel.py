@@ -76,7 +76,7 @@ async def google_clients(endpoint: str | None = None) -> Clients:
     except DefaultCredentialsError as error:
         raise ConfigurationError(
             "No Google Cloud credentials were found on this machine.",
-            fix="Log in: gcloud auth application-default login; or use the emulator: connect(emulator=True).",
+            fix="Log in: gcloud auth application-default login; or use the emulator: connect --emulator, or connect(emulator=True).",
         ) from error
     options = ClientOptions(api_endpoint=endpoint) if endpoint else None
     v2 = tpu_v2.TpuAsyncClient(credentials=credentials, client_options=options)

@@ -107,7 +107,7 @@ def call(
         connection.close()
     if response.status >= 400:
         raise EmulatorError(
-            f"The emulator refused {method} {path}: {answer['error']['message']}",
+            f"The emulator refused it: {answer['error']['message']}",
             fix="See what runs on it: %multislice emulator status; and what it can let fail: %multislice emulator fault.",
         )
     return dict(answer)

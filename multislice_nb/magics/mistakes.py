@@ -126,6 +126,7 @@ def mended(command: Subcommand, message: str) -> MagicError:
             f"{name} and {against['other']} exclude each other.",
             fix=f"Give one of them; see {command.magic} --help.",
         )
-    if what.startswith("expected one argument"):
-        return MagicError(f"{name} of {command.magic} needs a value.", fix=_usage(command))
+    if what.startswith("expected"):  # one argument, or two
+        needed = "a value" if "one" in what else "KEY and VALUE"
+        return MagicError(f"{name} of {command.magic} needs {needed}.", fix=_usage(command))
     return MagicError(f"{name} of {command.magic} {what}.", fix=f"See {command.magic} --help.")

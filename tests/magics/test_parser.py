@@ -110,6 +110,7 @@ def test_a_wrong_word_gets_the_right_one(line: str, meant: str) -> None:
         ("create a --node-count two", "takes a whole number, not 'two'"),
         ("create a --spot --reserved", "exclude each other"),
         ("create a --zone", "needs a value"),
+        ("experiment 05 -p", "-p of %multislice experiment needs KEY and VALUE"),
         ("create a --zone --spot", "needs a value"),
         ("create 'a", "cannot be read"),
         ("create a --labels b", "KEY=VALUE"),
