@@ -1,8 +1,7 @@
 """Our part inside every engine: run a cell or a function and say what became of it.
 
 It is loaded into the engine's IPython as an extension, from the copy of this package that `payload` shipped.
-The notebook calls it by reference, so no byte code crosses the wire and the two Pythons may differ. Nothing
-here raises to the notebook: an error is data, with the time at which it happened on this worker's clock.
+Nothing here raises to the notebook: an error is data, with the time at which it happened on this worker's clock.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from multislice_nb.cluster import record, tracing
+from multislice_nb.cluster import record, tracing, unattended
 from multislice_nb.cluster.attempt import attempt, interrupts, pack
 from multislice_nb.cluster.joining import hold_port, initialize, reach_port
+from multislice_nb.cluster.streams import PythonStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,18 +37,15 @@ __all__ = [
 
 _NOTHING = contextlib.nullcontext()
 
-NAME = "__multislice__"
-"""The name under which an engine's namespace holds this module."""
-
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Make this module reachable by reference, without showing it in `%who`."""
-    module = sys.modules[__name__]
-    shell.user_ns[NAME] = module
-    shell.user_ns_hidden[NAME] = module
+    """Have the shell record what it displays, and behave as fits a worker."""
     for publisher in (shell.display_pub, shell.displayhook):
         if hasattr(publisher, "register_hook"):  # the display hook takes one since ipykernel 7
             publisher.register_hook(_record_display)
+    unattended.prepare_shell(shell)
+    if record.in_engine():  # tests load this where others go on
+        unattended.prepare_process()
 
 
 def _record_display(message: dict[str, Any]) -> dict[str, Any]:
@@ -78,11 +75,11 @@ def run_cell(code: str, name: str, cell_id: str, traced: bool = False) -> dict[s
     afterwards = contextlib.ExitStack()
 
     def body() -> Any:
+        PythonStream.catch_up()
         if traced:
             tracing.start(record.folder_of(cell_id) / tracing.FOLDER)
             afterwards.callback(tracing.stop)
-        shell.user_ns[NAME] = sys.modules[__name__]
-        with _quiet_tracebacks(shell), _cell_name(shell, name):
+        with _quiet_tracebacks(shell), _known_as(shell, name, code):
             outcome = shell.run_cell(code, store_history=False)
         error = outcome.error_before_exec or outcome.error_in_exec
         if error is not None:
@@ -140,13 +137,14 @@ def _quiet_tracebacks(shell: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _cell_name(shell: Any, name: str) -> Iterator[None]:
-    """Have the cell compiled under the name that the user knows it by."""
+def _known_as(shell: Any, name: str, code: str) -> Iterator[None]:
+    """Have the cell compiled under the name that the user knows it by, and know its code without a history."""
     shell.compile.get_code_name = lambda *_: name
+    shell.displayhook.quiet = lambda: unattended.ends_in_semicolon(code)
     try:
         yield
     finally:
-        del shell.compile.get_code_name
+        del shell.compile.get_code_name, shell.displayhook.quiet
 
 
 def _recorded(

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["attempt", "interrupts", "pack"]
 
+LONGEST_TEXT = 10_000
+"""Characters of a text that stands for a value, and of a message and of a traceback."""
+
 LARGEST_VALUE = 4 << 20
 """Bytes of a pickled value beyond which only its text is sent back."""
 
-_IGNORED_FRAMES = {str(Path(__file__).with_name(name)) for name in ("agent.py", "attempt.py", "joining.py")}
+_OURS = ("agent.py", "attempt.py", "awaiting.py", "joining.py", "unattended.py")
+_IGNORED_FRAMES = {str(Path(__file__).with_name(name)) for name in _OURS}
 
 
 def attempt(body: Callable[[], Any], name: str) -> dict[str, Any]:
@@ -94,7 +98,7 @@ class _Pickler(pickle.Pickler):
 
 
 def pack(value: object) -> dict[str, Any]:
-    """A value as `pickle` bytes where it can travel, else as the `text` of its repr, cut at 10 000 characters."""
+    """A value as `pickle` bytes where it can travel, else as the `text` of its repr."""
     try:
         buffer = io.BytesIO()
         _Pickler(buffer, protocol=5).dump(value)
@@ -107,7 +111,7 @@ def pack(value: object) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     try:
-        return repr(value)[:10_000]
+        return repr(value)[:LONGEST_TEXT]
     except Exception as error:  # noqa: BLE001 - a broken __repr__ must not fail the cell
         return f"<{type(value).__name__}: repr failed: {error}>"
 
@@ -130,12 +134,21 @@ def _describe_error(error: BaseException, name: str) -> dict[str, Any]:
         "line_number": line[0],
         "line": line[1],
         "function": frames[-1].name if frames else None,
-        "traceback": "".join(report.format()),
+        "traceback": _cut("".join(report.format())),
     }
+
+
+def _cut(text: str) -> str:
+    """A text with its middle left out where it is too long: both ends say what happened."""
+    over = len(text) - LONGEST_TEXT
+    if over <= 0:
+        return text
+    half = LONGEST_TEXT // 2
+    return f"{text[:half]}\n… {over:,} characters left out …\n{text[-half:]}"
 
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
+        return _cut(str(error))
     except Exception as second:  # noqa: BLE001 - a broken __str__ must not hide the error
         return f"<{type(error).__name__}: str failed: {second}>"

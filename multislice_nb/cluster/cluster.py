@@ -106,6 +106,11 @@ class Cluster:
         return self._operator.running
 
     @property
+    def restarts(self) -> int:
+        """How often the gang was started anew since this attached, by whatever; each time its variables were lost."""
+        return self._operator.restarts
+
+    @property
     def settings(self) -> GangSettings:
         """How patient a cell is with the others after one worker failed; assign another to change it."""
         return self._operator.settings

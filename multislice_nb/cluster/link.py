@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import ipyparallel
 from ipyparallel.client.client import unpack_message
-from ipyparallel.serialize import Reference
 from traitlets import Instance
 
 from multislice_nb import errors
-from multislice_nb.cluster.agent import NAME
+from multislice_nb.cluster.asked import Asked
 from multislice_nb.cluster.inventory import ranks_text
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ class Link:
 
     def _request(self, engines: Sequence[int], function: str, *args: Any) -> list[Pending]:
         view = self.client.direct_view(targets=list(engines), block=False)
-        result = view.apply_async(Reference(f"{NAME}.{function}"), *args)
+        result = view.apply_async(Asked(function), *args)
         # The public result hides whether it was the engine that died.
         messages = result._children  # noqa: SLF001
         return [Pending(self.client, message) for message in messages]

@@ -47,6 +47,7 @@ class Operator:
     def __init__(self, formation: Formation, journal: Journal, settings: GangSettings) -> None:
         self.settings = settings
         self.left: LeftCell | None = None
+        self.restarts = 0
         self.receipts = Receipts(lambda: formation.link)
         self._formation = formation
         self._journal = journal
@@ -130,6 +131,7 @@ class Operator:
 
     async def _renew(self) -> None:
         self._stuck, self.left, self._abandoned = {}, None, False
+        self.restarts += 1
         await self._formation.start(deadline=START_DEADLINE)
 
     async def _operate(

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-__all__ = ["KEPT", "acknowledge", "begin", "end", "folder_of", "write"]
+__all__ = ["KEPT", "acknowledge", "begin", "end", "folder_of", "in_engine", "write"]
 
 KEPT = 5
 """Cells whose record is kept on a worker."""
@@ -26,10 +26,24 @@ _lock = threading.Lock()
 _open: TextIO | None = None
 
 
+def _let_children_write() -> None:
+    """A child that a cell forks while another thread prints would wait for a lock that nobody gives back."""
+    global _lock  # noqa: PLW0603 - the parent has its own
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_let_children_write)
+
+
 def _folder(shelf: str) -> Path | None:
     """Where this engine keeps its records; None outside an engine."""
     root = os.environ.get("MULTISLICE_NB_FOLDER")
     return Path(root) / shelf if root else None
+
+
+def in_engine() -> bool:
+    """Whether this process is an engine."""
+    return _folder("cells") is not None
 
 
 def folder_of(cell_id: str) -> Path:
@@ -66,12 +80,17 @@ def begin(cell_id: str, name: str, shelf: str = "cells") -> bool:
     return True
 
 
-def write(message: dict[str, Any]) -> None:
-    """Add a message of output, as a notebook would receive it."""
+def write(message: dict[str, Any]) -> bool:
+    """Add a message of output, as a notebook would receive it.
+
+    Returns:
+        Whether something runs whose output it is.
+    """
     with _lock:
         if _open is not None:
             _open.write(json.dumps(message, default=str) + "\n")
             _open.flush()
+        return _open is not None
 
 
 def end(cell_id: str, reply: dict[str, Any], shelf: str = "cells") -> None:

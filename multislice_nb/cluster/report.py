@@ -25,6 +25,9 @@ SAME_INSTANT = 1.0
 VM_NOTICED = 10.0
 """The same where a whole VM is gone, which is noticed by its silence."""
 
+HEADLINE = 300
+"""Characters of a message in the first line about it; all of it comes with its traceback."""
+
 OUT_OF_STEP = (
     "Variables are kept on all workers: mend the cell and run it again. If it waits then for the workers that were "
     "interrupted, they are out of step, as after a collective that others never joined: %multislice restart."
@@ -206,7 +209,9 @@ def _what(result: CellResult, first: RemoteError) -> str:
     if first.ename == GONE:
         return _gone(own, failed, result.total)
     count = f", first of {len(own)} failures" if len(own) > 1 else ""
-    lines = [f"{first.ename} on {first.worker}{count}: {first.evalue}"]
+    # A traceback ends in the whole message, which may be long.
+    said = first.evalue.partition("\n")[0][:HEADLINE] if first.traceback else first.evalue
+    lines = [f"{first.ename} on {first.worker}{count}" + (f": {said}" if said else "")]
     if first.traceback:
         lines += ["    " + line for line in first.traceback.rstrip().splitlines()]
     elif first.line_number is not None:
@@ -235,7 +240,7 @@ def _gone(own: Sequence[RemoteError], failed: Sequence[RemoteError], total: int)
 
 
 def _same(error: RemoteError) -> str:
-    return f"{error.ename}: {error.evalue}".splitlines()[0][:200]
+    return error.message.partition("\n")[0][:200]
 
 
 def _folded(others: Sequence[RemoteError], total: int) -> list[str]:

@@ -62,7 +62,12 @@ class RemoteError:
     secondary: bool = False
 
     def __str__(self) -> str:
-        return f"{self.ename} on {self.worker}: {self.evalue}"
+        return f"{self.ename} on {self.worker}" + (f": {self.evalue}" if self.evalue else "")
+
+    @property
+    def message(self) -> str:
+        """Class and message, as the last line of a traceback."""
+        return f"{self.ename}: {self.evalue}" if self.evalue else self.ename
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,7 @@ class CellResult:
         lines = max(1, min(LINES, PAGE // max(1, len(self.workers))))
         printed = interleave({w.worker.rank: _printed(w, lines) for w in self.workers}, total=self.total)
         values = {w.worker.rank: w.value_text for w in self.workers if w.value_text is not None}
-        failed = {w.worker.rank: f"{w.error.ename}: {w.error.evalue}" for w in self.workers if w.error}
+        failed = {w.worker.rank: w.error.message for w in self.workers if w.error}
         rows = printed + fold(values, total=self.total) + fold(failed, total=self.total)
         lone = {f"rank {w.worker.rank}": str(w.worker) for w in self.workers}
         return [(lone.get(who, who), text) for who, text in rows]

@@ -56,6 +56,7 @@ def run_cell(
         ClusterError: The cluster is detached or has lost workers; nothing was run.
     """
     line, began = Line(watched=watched and show, interval=0.0), time.monotonic()
+    restarts = cluster.restarts
     last: list[CellProgress] = []
 
     def progress(look: CellProgress) -> None:
@@ -69,14 +70,21 @@ def run_cell(
     except KeyboardInterrupt:
         if last:
             line.end(str(replace(last[0], running=())))
-        raise CellInterrupted(
-            f"{cluster.cut_off}, so the cell goes on there; %multislice collect gets its end once it is reached."
-            if cluster.cut_off
-            else f"the cell was stopped on the workers of {cluster.name}; their variables are kept."
-        ) from None
+        raise CellInterrupted(_interrupted(cluster, anew=cluster.restarts > restarts)) from None
     if show:
         show_result(result, line, group_outputs)
     return result
+
+
+def _interrupted(cluster: Cluster, *, anew: bool) -> str:
+    if cluster.cut_off:
+        return f"{cluster.cut_off}, so the cell goes on there; %multislice collect gets its end once it is reached."
+    if anew:
+        return (
+            f"workers of {cluster.name} did not take the interrupt and were killed; the gang was started anew, and "
+            "its variables are lost."
+        )
+    return f"the cell was stopped on the workers of {cluster.name}; their variables are kept."
 
 
 def show_result(result: CellResult, line: Line, group_outputs: str = "type") -> None:

@@ -21,7 +21,7 @@ def make_mesh(parallelism: Parallelism, devices: Sequence[jax.Device] | None = N
     """A mesh with the axes data, fsdp and tensor, in which each slice is one block.
 
     With several slices it comes from `jax.experimental.mesh_utils.create_hybrid_device_mesh`, so that only the
-    DCN degrees cross slices.
+    DCN degrees cross slices. Its axes are of the type Auto: the compiler lays out what nothing else says.
 
     Args:
         parallelism: Degrees; a -1 is inferred from the devices.
@@ -31,8 +31,11 @@ def make_mesh(parallelism: Parallelism, devices: Sequence[jax.Device] | None = N
         ParallelismError: If the products do not match the devices and their slices.
     """
     import jax
+    from jax.sharding import AxisType, Mesh
 
-    return jax.sharding.Mesh(device_array(parallelism, jax.devices() if devices is None else devices), AXES)
+    array = device_array(parallelism, jax.devices() if devices is None else devices)
+    # JAX's own default differs between its versions and its kinds of meshes.
+    return Mesh(array, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def device_array(parallelism: Parallelism, devices: Sequence[Any]) -> np.ndarray:

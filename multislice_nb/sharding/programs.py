@@ -111,11 +111,12 @@ def _donated(
 ) -> tuple[int, ...]:
     """Which arguments the function gives away, found by tracing it on a mesh without devices."""
     import jax
-    from jax.sharding import AbstractMesh
+    from jax.sharding import AbstractMesh, AxisType
 
     structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in shapes]
+    mesh = AbstractMesh(parallelism.mesh_shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
     try:
-        with jax.sharding.use_abstract_mesh(AbstractMesh(parallelism.mesh_shape, AXES)):
+        with jax.sharding.use_abstract_mesh(mesh):
             traced = function.trace(*jax.tree.unflatten(tree, structs))
     except Exception as error:
         raise PlanError(

@@ -25,7 +25,7 @@ def written(edition: str, which: str) -> QueuedResourceRequest:
     return QueuedResourceRequest.from_gcloud(text, TAGS)
 
 
-@pytest.mark.parametrize(("edition", "which"), itertools.product(["ja", "fr"], ["1", "2", "3", "body"]))
+@pytest.mark.parametrize(("edition", "which"), list(itertools.product(["ja", "fr"], ["1", "2", "3", "body"])))
 def test_what_the_page_asks_for_arrives(cloud, edition, which):
     """Sent and read back from the API, it is what the page's own text asks for, with the service's defaults."""
     zone = "us-central1-a" if "v5lite" in written(edition, which).slice_type.name else "us-central2-b"

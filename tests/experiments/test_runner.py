@@ -72,7 +72,9 @@ def test_a_matrix_goes_on_past_failures_and_where_it_stopped(small: Path, tmp_pa
     assert "ZeroDivisionError" in bad["error"]
     assert "ZeroDivisionError" in (tmp_path / bad["notebook"]).read_text()
     run_matrix(small, {"bottom": [1, 0]}, folder=folder, progress=False)
-    tried = [json.loads(line)["parameters"]["bottom"] for line in (folder / "index.jsonl").open()]
+    tried = [
+        json.loads(line)["parameters"]["bottom"] for line in (folder / "index.jsonl").read_text().splitlines()
+    ]
     assert tried == [1, 0, 0]
 
 

@@ -42,7 +42,7 @@ class Squares:
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray[Any, Any]]:
         x = np.random.default_rng(index).standard_normal(self._width, np.float32)
-        return {"id": np.int32(index), "x": x, "y": np.sum(x * x, keepdims=True)}
+        return {"id": np.array(index, np.int32), "x": x, "y": np.sum(x * x, keepdims=True)}
 
 
 def loss_of(params: Params, batch: dict[str, jax.Array]) -> jax.Array:
