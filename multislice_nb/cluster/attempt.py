@@ -13,6 +13,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb.cluster.streams import flush
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
@@ -39,8 +41,7 @@ def attempt(body: Callable[[], Any], name: str) -> dict[str, Any]:
         reply = {"ok": True, "value": pack(value)}
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are outcomes of a cell too
         reply = {"ok": False, "error": _describe_error(error, name)}
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     return reply | {"started": started, "finished": time.time()}
 
 

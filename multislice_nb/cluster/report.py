@@ -56,11 +56,12 @@ def result_of(records: Mapping[int, Record], workers: Sequence[Worker]) -> CellR
 
 def _worker_result(record: Record, worker: Worker) -> WorkerResult:
     reply = record.reply or {}
-    texts = [m["data"].get("text/plain", "") for m in record.messages if m["type"] == "execute_result"]
+    shown = [m["data"] for m in record.messages if m["type"] == "execute_result"]
     return WorkerResult(
         worker=worker,
         value=unpack(reply.get("value")),
-        value_text=texts[-1] if texts else None,
+        value_text=shown[-1].get("text/plain", "") if shown else None,
+        value_data=shown[-1] if shown else {},
         stdout=record.stdout.text,
         stderr=record.stderr.text,
         displays=tuple(m["data"] for m in record.messages if m["type"] != "execute_result"),

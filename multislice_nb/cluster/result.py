@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import pickle
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb._texts import grouped
@@ -78,6 +79,7 @@ class WorkerResult:
         worker: Which one.
         value: The value of the last expression; a `RemoteValue` where it could not travel.
         value_text: How IPython displays that value; None where the cell ends in no expression.
+        value_data: The same as a mime bundle, with pictures and HTML where it has any.
         stdout: All that Python printed, carriage returns resolved.
         stderr: The same for standard error.
         displays: Mime bundles of rich display, in order.
@@ -88,6 +90,7 @@ class WorkerResult:
     worker: Worker
     value: Any = None
     value_text: str | None = None
+    value_data: Mapping[str, Any] = MappingProxyType({})
     stdout: str = ""
     stderr: str = ""
     displays: tuple[Mapping[str, Any], ...] = ()

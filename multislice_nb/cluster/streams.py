@@ -8,13 +8,14 @@ notebook that was away. What a thread prints after its cell has ended comes with
 from __future__ import annotations
 
 import collections
+import sys
 from typing import Any, ClassVar
 
 from ipykernel.iostream import OutStream
 
 from multislice_nb.cluster import record
 
-__all__ = ["PythonStream"]
+__all__ = ["PythonStream", "flush"]
 
 LATE = 10_000
 """Pieces of text that are kept between two cells, the last ones."""
@@ -23,18 +24,18 @@ LATE = 10_000
 class PythonStream(OutStream):
     """An OutStream that leaves the file descriptors alone."""
 
-    _all: ClassVar[list[PythonStream]] = []
+    every: ClassVar[list[PythonStream]] = []
     _late: collections.deque[str] | None = None  # once a cell has run
 
     def __init__(self, session: Any, pub_thread: Any, name: str, **options: Any) -> None:
         options["watchfd"] = False
         super().__init__(session, pub_thread, name, **options)  # type: ignore[no-untyped-call]
-        self._all.append(self)
+        self.every.append(self)
 
     @classmethod
     def catch_up(cls) -> None:
         """Print what came since the last cell: this one has begun."""
-        for stream in cls._all:
+        for stream in cls.every:
             late, stream._late = stream._late, collections.deque(maxlen=LATE)  # noqa: SLF001 - our own
             if late:
                 stream.write("".join(late))
@@ -48,6 +49,20 @@ class PythonStream(OutStream):
                 self._late.append(string)
                 return len(string)
         return super().write(string) or 0
+
+    def close(self) -> None:
+        """Nothing that a cell does to it ends it: the next cell prints too."""
+        self.flush()  # type: ignore[no-untyped-call]
+
+
+def flush() -> None:
+    """Send what was printed. A stream that cannot be flushed, as one that a cell closed, gives way to the engine's own."""
+    own = {stream.name: stream for stream in PythonStream.every}
+    for name in ("stdout", "stderr"):
+        try:
+            getattr(sys, name).flush()
+        except Exception:  # noqa: BLE001 - a user's object may fail in any way, or be None
+            setattr(sys, name, own.get(name, getattr(sys, f"__{name}__")))
 
 
 def _sendable(text: str) -> str:

@@ -16,7 +16,7 @@ from multislice_nb.errors import MagicError, WorkerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from multislice_nb.cluster import CellResult, Cluster
+    from multislice_nb.cluster import CellResult, Cluster, WorkerResult
     from multislice_nb.cluster.progress import CellProgress
 
 __all__ = ["CellInterrupted", "plain_warnings", "run_cell", "show_failure", "show_result", "variable_name"]
@@ -89,8 +89,11 @@ def _interrupted(cluster: Cluster, *, anew: bool) -> str:
 
 def show_result(result: CellResult, line: Line, group_outputs: str = "type") -> None:
     """Show what an operation left, in the place of its progress; its failures are the exception's to tell."""
-    line.end(_text(result, group_outputs))
+    rich = _rich_value(result)
+    line.end(_text(result if rich is None else _without_value(result, rich), group_outputs))
     _displays(result)
+    if rich is not None:
+        _show_value(result, rich)
     if result.profile is not None:
         from IPython.display import display
 
@@ -155,6 +158,34 @@ def _displays(result: CellResult) -> None:
             else ""
         )
         print(f"Shown: {shown.worker}{more}.")
+
+
+def _rich_value(result: CellResult) -> WorkerResult | None:
+    """The first worker whose value is more than text, as a table or a picture is, where that can be seen."""
+    from IPython.core.getipython import get_ipython
+
+    if getattr(get_ipython(), "kernel", None) is None:
+        return None
+    return next((w for w in result.workers if set(_kept(w.value_data)) - {"text/plain"}), None)
+
+
+def _without_value(result: CellResult, shown: WorkerResult) -> CellResult:
+    """The result without the values that look as the one that is shown."""
+    return replace(
+        result,
+        workers=tuple(
+            replace(worker, value_text=None) if worker.value_data == shown.value_data else worker
+            for worker in result.workers
+        ),
+    )
+
+
+def _show_value(result: CellResult, shown: WorkerResult) -> None:
+    from IPython.display import display
+
+    display(_kept(shown.value_data), raw=True)
+    if any(worker.value_data != shown.value_data for worker in result.workers):
+        print(f"Shown: the value of {shown.worker}; all are in result.values, with -o result.")
 
 
 def _kept(bundle: Mapping[str, Any]) -> dict[str, Any]:

@@ -117,6 +117,15 @@ def test_text_that_is_no_text(cluster: Cluster) -> None:
     assert cluster.run(r"print('caf\udce9')").stdout == ["caf\\udce9\n"] * 4
 
 
+@pytest.mark.parametrize(
+    "ruin", ["sys.stdout.close()", "sys.stdout = open(os.devnull); sys.stdout.close()", "sys.stdout = None"]
+)
+def test_streams_may_be_closed(cluster: Cluster, ruin: str) -> None:
+    """A cell that closes or replaces its standard output ends all the same, and the next one is heard."""
+    cluster.run(f"import os, sys\n{ruin}")
+    assert cluster.run("print('heard')").stdout == ["heard\n"] * 4
+
+
 def test_long_messages_are_cut(cluster: Cluster) -> None:
     """The first line about a failure is a line, and a message of any length leaves a screen that can be read."""
     with pytest.raises(errors.WorkerError) as caught:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -185,3 +186,23 @@ def test_patience_is_asked_for_at_attach(attached: str, run: Run, capsys: pytest
     with pytest.raises(errors.MagicError, match="how long --recover waits"):
         run("%multislice attach pair --repair-deadline 5")
     run("%multislice attach pair")
+
+
+def test_a_table_is_shown_as_one(
+    attached: str, run: Run, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a kernel a value with HTML or a picture is shown so, once; values that look otherwise stay as text."""
+    from IPython.utils.capture import capture_output
+
+    kernel = SimpleNamespace(get_parent=lambda *_: {})
+    monkeypatch.setattr(shell, "kernel", kernel, raising=False)
+    cell = "%%multislice\nimport jax, pandas as pd\nleft = jax.process_index() < {}\npd.DataFrame({{'a': [1]}}) if left else 7"
+    with capture_output() as shown:
+        run(cell.format(4))
+    assert shown.stdout == ""
+    assert "<table" in shown.outputs[-1].data["text/html"]
+    with capture_output() as shown:
+        run(cell.format(2))
+    assert "[ranks 2-3] 7" in shown.stdout
+    assert "Shown: the value of rank 0" in shown.stdout
+    assert "<table" in shown.outputs[-1].data["text/html"]
