@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import html
 import pickle
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb._texts import grouped
@@ -90,7 +89,7 @@ class WorkerResult:
     worker: Worker
     value: Any = None
     value_text: str | None = None
-    value_data: Mapping[str, Any] = MappingProxyType({})
+    value_data: Mapping[str, Any] = field(default_factory=dict)
     stdout: str = ""
     stderr: str = ""
     displays: tuple[Mapping[str, Any], ...] = ()
