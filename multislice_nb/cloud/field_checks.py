@@ -1,4 +1,4 @@
-"""What can be wrong with a request's labels, metadata, times and attachments.
+"""What can be wrong with a request's zone, labels, metadata, times and attachments.
 
 The rules are Compute Engine's, as its reference pages state them.
 """
@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from multislice_nb.cloud.kinds import slice_type_of
-from multislice_nb.tpu import AcceleratorType
+from multislice_nb.tpu import GENERATIONS, AcceleratorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +31,7 @@ _METADATA_KEY = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _MAX_LABELS = 64
 _METADATA_VALUE_BYTES = 256 * 1024
 _METADATA_BYTES = 512 * 1024
+_REGION = re.compile(r"[a-z]+(-[a-z]+)+[0-9]+")
 _DISK = re.compile(r"projects/[^/]+/(zones|regions)/[^/]+/disks/[^/]+")
 
 Values = dict[str, Any]
@@ -42,6 +43,17 @@ class Fault(NamedTuple):
     what: str
     fix: str
     error: InvalidRequestError | None = None
+
+
+def _check_zone(values: Values) -> Iterator[Fault]:
+    """A region has several zones; which zones there are is the API's to know."""
+    zone = values["zone"] or ""
+    if _REGION.fullmatch(zone):
+        with_tpus = {name for kind in GENERATIONS for name in kind.zones if name.startswith(f"{zone}-")}
+        yield Fault(
+            f"{zone} is a region; queued resources are in a zone.",
+            f"Name one: {', '.join(sorted(with_tpus)) or f'{zone}-a and its like'}.",
+        )
 
 
 def _check_labels(values: Values) -> Iterator[Fault]:
@@ -130,6 +142,7 @@ def _check_range(cidr: str) -> Iterator[Fault]:
 
 
 FIELD_CHECKS: tuple[Callable[[Values], Iterator[Fault]], ...] = (
+    _check_zone,
     _check_labels,
     _check_metadata,
     _check_timing,

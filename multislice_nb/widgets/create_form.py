@@ -26,6 +26,7 @@ _CAPACITIES = {"on-demand": None, "spot": "spot", "reserved": "reserved"}
 _DEFAULT = ("the type's own", "")
 _WORDS = (
     ("queued resource's name", "name"),
+    ("in a zone", "zone"),
     ("startup script", "script"),
     ("valid", "until"),
     ("duration", "until"),

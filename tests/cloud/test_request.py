@@ -38,6 +38,7 @@ def ask(**fields):
         ({"spot": True, "reserved": True}, "exclude each other"),
         ({"reservation": "bad name!"}, "not a reservation's name"),
         ({"reservation_host": "somebody"}, "projects/ID, folders/ID"),
+        ({"zone": "us-central2"}, "Name one: us-central2-b"),
         ({"tags": ("Upper",)}, "Tag 'Upper'"),
         ({"labels": {"A": "b"}}, "Label A=b"),
         ({"metadata": {"a b": "c"}}, "Metadata key"),

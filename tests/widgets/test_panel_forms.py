@@ -112,6 +112,7 @@ def test_the_gauge_agrees_with_the_numbers(intensity: float, threshold: float) -
         ({"accelerator_type": "v3-8"}, "type"),
         ({"runtime_version": "v2-alpha-tpuv6e"}, "runtime"),
         ({"valid_until_duration": "soon"}, "until"),
+        ({"zone": "us-central2"}, "zone"),
         ({"node_count": 300}, "slices"),
         ({"accelerator_type": "tpu7x-8"}, "type"),
     ],
