@@ -40,7 +40,7 @@ GONE = "WorkerGone"
 
 _AFTER = {
     State.INTERRUPTED: ("Interrupted", "still running, and interrupted"),
-    State.STUCK: ("Stuck", "still running, did not take the interrupt, and runs on"),
+    State.STUCK: ("Stuck", "still running, and did not take the interrupt"),
     State.KILLED: ("Killed", "still running, did not take the interrupt, and was killed"),
 }
 
