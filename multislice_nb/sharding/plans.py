@@ -190,6 +190,9 @@ class Plans(tuple[Plan, ...]):
 
     def _cells(self) -> list[tuple[str, ...]]:
         rows = [plan.row | {"remat_overhead": f"{plan.remat_overhead:.0%}"} for plan in self]
+        for row in rows:
+            if row["fits"] is False:  # there is no program of which it could be told
+                row.update(dict.fromkeys(("remat_overhead", "ici_mb", "dcn_mb")))
         return [tuple(_cell(row[column]) for column in _SHOWN.values()) for row in rows]
 
 
@@ -236,13 +239,9 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return (
-        f"{value:.4g}"
-        if isinstance(value, float)
-        else grouped(value)
-        if isinstance(value, int)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:.4g}" if value < 1000 else grouped(value)
+    return grouped(value) if isinstance(value, int) else str(value)
 
 
 def _megabytes(amounts: Mapping[str, float]) -> str:
