@@ -219,12 +219,14 @@ def test_a_gang_forms_runs_and_survives_a_cut(machines: Machines, tmp_path: Path
         assert result.stdout == ["".join(f"step {i}\n" for i in range(20))] * 4
         assert result.values == [19] * 4
         sync(formation.leave)
+        cluster.journal.close()
         again = Formation(machines.site)
         sync(again.form, deadline=100)
         assert again.reused
         formation = again
         cluster = Cluster(UNASKED, again)
         assert cluster.run("kept").values == [0, 1, 2, 3]
+        cluster.journal.close()
     finally:
         sync(formation.dissolve)
 

@@ -55,7 +55,8 @@ def test_lines_of_workers_are_in_order_of_time(tmp_path: Path) -> None:
             while shippers[rank]._seen < 4 * (turn + 1):
                 assert time.monotonic() < limit
                 time.sleep(0.01)
-    for shipper in shippers:
+    for file, shipper in zip(files, shippers, strict=True):
+        file.close()
         assert shipper.close(10.0)
     assert [line.text for line in read_logs(store, SPEC)] == ["0.0", "0.1", "1.0", "1.1", "2.0", "2.1"]
     assert [line.rank for line in search_logs(store, SPEC, r"^1\.")] == [0, 1]
