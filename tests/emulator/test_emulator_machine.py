@@ -167,7 +167,7 @@ class Machine(RuleBasedStateMachine):
     def _accounted(self) -> bool:
         """Every chip in use is a slice's; chips that were granted this moment are one's in the next."""
         status = self.control.status()
-        return sum(status["chipsUsed"].values()) <= 4 * len(status["nodes"])
+        return bool(sum(status["chipsUsed"].values()) <= 4 * len(status["nodes"]))
 
     def teardown(self) -> None:
         """At the end nothing is left running."""
