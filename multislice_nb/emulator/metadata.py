@@ -78,14 +78,20 @@ def _tree(vm: Vm) -> dict[str, object]:
     }
 
 
-def _service_account(vm: Vm) -> dict[str, str]:
+class _Document(str):
+    """An entry that is JSON itself, and is given to those alone who ask for it by its name."""
+
+    __slots__ = ()
+
+
+def _service_account(vm: Vm) -> dict[str, object]:
     """The account that programs on the VM act as: its token is the one that the emulator's API wants."""
     token = {"access_token": vm.machine.token, "expires_in": 3599, "token_type": "Bearer"}
     return {
-        "aliases": "default",
+        "aliases": ("default",),
         "email": f"service-account@{vm.project}.iam.gserviceaccount.com",
-        "scopes": "https://www.googleapis.com/auth/cloud-platform",
-        "token": json.dumps(token),
+        "scopes": ("https://www.googleapis.com/auth/cloud-platform",),
+        "token": _Document(json.dumps(token)),
     }
 
 
@@ -170,19 +176,23 @@ class MetadataServer:
 
 
 def _render(found: object, *, recursive: bool) -> web.Response:
-    if not isinstance(found, dict):
-        return web.Response(text=str(found), headers=_FLAVOR, content_type="application/text")
-    if recursive:
-        return web.Response(
-            text=json.dumps(_recursive(found)), headers=_FLAVOR, content_type="application/json"
-        )
-    listing = "".join(f"{key}/\n" if isinstance(value, dict) else f"{key}\n" for key, value in found.items())
-    return web.Response(text=listing, headers=_FLAVOR, content_type="application/text")
+    kind = "application/text"
+    if isinstance(found, _Document):
+        text, kind = str(found), "application/json"
+    elif isinstance(found, tuple):
+        text = "".join(f"{value}\n" for value in found)
+    elif not isinstance(found, dict):
+        text = str(found)
+    elif recursive:
+        text, kind = json.dumps(_recursive(found)), "application/json"
+    else:
+        text = "".join(f"{key}/\n" if isinstance(value, dict) else f"{key}\n" for key, value in found.items())
+    return web.Response(text=text, headers=_FLAVOR, content_type=kind)
 
 
 def _recursive(found: dict[str, object]) -> dict[str, object]:
-    """All of a tree but tokens, which are given to those alone who ask for one."""
-    kept = {key: value for key, value in found.items() if key != "token"}
+    """All of a tree but its documents: an access token is one."""
+    kept = {key: value for key, value in found.items() if not isinstance(value, _Document)}
     return {key: _recursive(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from multislice_nb.errors import CheckpointError, ConfigurationError
 from multislice_nb.jobs.distributed import PREEMPTED_EXIT
+from multislice_nb.jobs.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,21 +71,19 @@ class Checkpoints:
             from etils import epath
         except ImportError as error:
             raise ConfigurationError.of_library("Saving checkpoints", error, "jobs") from error
-        if named.startswith("gs://") and not any(map(importlib.util.find_spec, ("gcsfs", "tensorflow"))):
-            raise ConfigurationError(
-                f"Checkpoints in {named} need a library that is not installed: gcsfs.",
-                fix="Install it: pip install gcsfs; for a job, name it among the requirements.",
-            )
+        if named.startswith("gs://"):
+            _prepare_for_buckets(named)
         self._ocp = ocp
         self._every = every
-        self._base = epath.Path(named if "://" in named else os.path.realpath(named))
+        self._store = Store(named)
         options = ocp.CheckpointManagerOptions(
             save_interval_steps=1,
             max_to_keep=keep,
             cleanup_tmp_directories=True,
             enable_async_checkpointing=True,
         )
-        self._manager = ocp.CheckpointManager(self._base / "steps", options=options)
+        steps = epath.Path(self._store.child("steps").url.removeprefix("file://"))
+        self._manager = ocp.CheckpointManager(steps, options=options)
         self._sealed: set[int] = set()
 
     def restore(self, state: T, data: Resumable | None = None) -> tuple[T, int]:
@@ -114,7 +113,7 @@ class Checkpoints:
             self._warn(f"Checkpoint {step} is left out: {trouble}")
         if steps:
             raise CheckpointError(
-                f"None of the {len(steps)} checkpoints in {self._base} can be gone on from; the oldest: {trouble}",
+                f"None of the {len(steps)} checkpoints in {self._store.url} can be gone on from; the oldest: {trouble}",
                 fix="Pass the state that was saved, or start anew in another directory.",
             )
         return state, 0
@@ -172,9 +171,6 @@ class Checkpoints:
 
     # What was saved is remembered file by file, and compared before it is loaded.
 
-    def _manifest(self, step: int) -> Any:
-        return self._base / "manifests" / f"{step}.json"
-
     def _seal(self, but: int | None = None) -> None:
         """Remember the files of checkpoints that are complete; the first process does it."""
         import jax
@@ -182,23 +178,15 @@ class Checkpoints:
         if jax.process_index() != 0:
             return
         for step in set(self._manager.all_steps()) - self._sealed - {but}:
-            manifest = self._manifest(step)
-            manifest.parent.mkdir(parents=True, exist_ok=True)
-            manifest.write_text(json.dumps(self._files(step)))
+            self._store.write_json(_manifest(step), self._files(step))
             self._sealed.add(step)
 
     def _files(self, step: int) -> dict[str, Any]:
-        root = self._base / "steps" / str(step)
-        found: dict[str, Any] = {}
-        folders = [root]
-        while folders:
-            for path in folders.pop().iterdir():
-                if path.is_dir():
-                    folders.append(path)
-                    continue
-                size = path.stat().length
-                digest = hashlib.sha256(path.read_bytes()).hexdigest() if size <= _HASHED else ""
-                found[str(path.relative_to(root))] = [size, digest]
+        place = self._store.child("steps", str(step))
+        found = {}
+        for name, size in place.walk().items():
+            content = place.read(name) if size <= _HASHED else None
+            found[name] = [size, hashlib.sha256(content).hexdigest() if content is not None else ""]
         return found
 
     def _damage(self, step: int) -> str:
@@ -207,13 +195,19 @@ class Checkpoints:
 
         trouble = ""
         if jax.process_index() == 0:
-            manifest = self._manifest(step)
-            if manifest.exists():  # else it was complete, and nobody lived to seal it
-                wanted, there = json.loads(manifest.read_text()), self._files(step)
-                wrong = sorted(name for name in wanted if there.get(name) != wanted[name])
-                if wrong:
-                    trouble = f"{wrong[0]} is not as it was saved ({len(wrong)} of {len(wanted)} files)"
+            try:
+                trouble = self._difference(step)
+            except ValueError as error:
+                trouble = f"the list of its files is broken: {error}"
         return _first(trouble)
+
+    def _difference(self, step: int) -> str:
+        wanted = self._store.read_json(_manifest(step))
+        if wanted is None:  # it is complete, and nobody lived to seal it
+            return ""
+        there = self._files(step)
+        wrong = sorted(name for name in wanted if there.get(name) != wanted[name])
+        return f"{wrong[0]} is not as it was saved ({len(wrong)} of {len(wanted)} files)" if wrong else ""
 
     def _try(self, step: int, state: Any) -> tuple[Any, str]:
         """Restore a checkpoint on all processes, or learn on all of them why that failed on one."""
@@ -256,6 +250,23 @@ class Checkpoints:
     @staticmethod
     def _warn(text: str) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _manifest(step: int) -> str:
+    return f"manifests/{step}.json"
+
+
+def _prepare_for_buckets(named: str) -> None:
+    """See to what Orbax reaches a bucket with."""
+    if importlib.util.find_spec("gcsfs") is None:
+        raise ConfigurationError(
+            f"Checkpoints in {named} need a library that is not installed: gcsfs.",
+            fix="Install it: pip install gcsfs; for a job, name it among the requirements.",
+        )
+    import fsspec
+
+    # Other processes write there too: a listing that was kept would be wrong.
+    fsspec.config.conf.setdefault("gs", {}).setdefault("use_listings_cache", False)
 
 
 def _packed(state: Any) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -297,6 +299,16 @@ def test_the_metadata_server_knows_its_vm(pair: Emulated) -> None:
     assert everything["attributes"]["agent-worker-number"] == "0"
     assert b"Missing" in pair.ssh("pair-1", f"curl -s {url}/instance/id").stdout
     assert pair.ssh("pair-1", f"{ask} -o /dev/null -w '%{{http_code}}' {url}/instance/none").stdout == b"404"
+
+
+def test_google_s_own_library_signs_in_on_a_worker(pair: Emulated) -> None:
+    """A program there finds its service account as on a TPU VM: what reads a bucket signs in like that."""
+    program = (
+        "import google.auth; from google.auth.transport.requests import Request; c, project = google.auth.default();"
+        "c.refresh(Request()); print(project, c.service_account_email, bool(c.token), c.expired)"
+    )
+    told = pair.ssh("pair-0", f"{sys.executable} -c {shlex.quote(program)}").stdout.decode()
+    assert told == "emulated-project service-account@emulated-project.iam.gserviceaccount.com True False\n"
 
 
 def test_the_slice_index_hook_runs_the_sitecustomize_that_it_hides(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,10 @@ def serving(bucket: str = "bucket") -> Iterator[str]:
         patch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://127.0.0.1:{port}")
         patch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         _know_preconditions(server, patch)
+        # After every upload it writes down all it has, for its next start, which takes longer and longer.
+        patch.setattr(server.Storage, "_write_config_to_file", lambda _: None)
+        # It logs as an error whatever is asked for and is not there, which is what a gang does all the time.
+        patch.setattr(logging.getLogger("gcp_storage_emulator.storage"), "disabled", value=True)
         made.start()
         try:
             yield f"gs://{bucket}"

@@ -8,6 +8,7 @@ import pytest
 from multislice_nb.errors import CheckpointError, ConfigurationError, InvalidRequestError
 from multislice_nb.jobs.checkpoints import Checkpoints
 from multislice_nb.jobs.data import batches
+from multislice_nb.jobs.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,7 @@ def train(directory: Path | str, until: int, *, keep: int = 5) -> list[list[int]
     return seen
 
 
-def restored(directory: Path) -> tuple[float, int, list[int]]:
+def restored(directory: Path | str) -> tuple[float, int, list[int]]:
     """The state, the step, and the records that would come next."""
     data = batches(list(range(100)), batch_size=4)
     with Checkpoints(directory) as checkpoints:
@@ -77,6 +78,12 @@ def damage_missing(step: Path) -> None:
     next(path for path in step.rglob("manifest.ocdbt") if path.is_file()).unlink()
 
 
+def damage_manifest(step: Path) -> None:
+    """Cut the list of its files in two."""
+    manifest = step.parents[1] / "manifests" / f"{step.name}.json"
+    manifest.write_bytes(manifest.read_bytes()[:20])
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[int]]]:
     """A folder of checkpoints at steps 2, 4 and 6, and the records of all steps."""
@@ -84,7 +91,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[i
     return folder, train(folder, 6)
 
 
-@pytest.mark.parametrize("damage", [damage_truncated, damage_flipped, damage_missing])
+@pytest.mark.parametrize("damage", [damage_truncated, damage_flipped, damage_missing, damage_manifest])
 def test_a_damaged_checkpoint_is_left_out_with_a_warning(
     tmp_path: Path, trained: tuple[Path, list[list[int]]], damage: Any
 ) -> None:
@@ -105,6 +112,19 @@ def test_a_half_written_checkpoint_is_not_one(tmp_path: Path, trained: tuple[Pat
     (tmp_path / "steps" / "6").rename(tmp_path / "steps" / "6.orbax-checkpoint-tmp")
     assert restored(tmp_path)[1] == 4
     assert sorted(path.name for path in (tmp_path / "steps").iterdir()) == ["2", "4"]
+
+
+def test_what_is_broken_in_a_bucket_is_no_checkpoint_either(bucket: str) -> None:
+    """There no name is temporary: what the last object of a checkpoint does not confirm, or has changed, is left out."""
+    place = Store(f"{bucket}/broken")
+    whole = train(place.url, 8)
+    place.remove("steps/8/commit_success.txt")
+    sizes = place.walk("steps/6")
+    largest = f"steps/6/{max(sizes, key=lambda name: sizes[name])}"
+    place.write(largest, (place.read(largest) or b"")[:-1])
+    with pytest.warns(RuntimeWarning, match="Checkpoint 6 is left out"):
+        assert restored(place.url) == (sum(map(sum, whole[:4])), 4, whole[4])
+    assert place.list("steps") == ["2", "4"]
 
 
 def test_with_nothing_whole_training_does_not_start_anew_unasked(tmp_path: Path) -> None:
