@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.cluster.gang import Record, State
-from multislice_nb.cluster.reader import Reader
+from multislice_nb.cluster.reader import Reader, Trail
 from multislice_nb.errors import ConnectError
 
 if TYPE_CHECKING:
@@ -52,7 +52,10 @@ class LeftCell:
     started: float
     records: dict[int, Record]
     _reader: Reader
-    _offsets: dict[int, int] = field(default_factory=dict)
+    _trails: dict[int, Trail] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._trails = {rank: Trail(self._reader, rank) for rank in self.records}
 
     @property
     def running(self) -> list[int]:
@@ -74,15 +77,14 @@ class LeftCell:
     async def _look(self, rank: int, *, lives: bool) -> None:
         record = self.records[rank]
         try:
-            look = await self._reader.read(rank, self._offsets.get(rank, 0))
+            look, breaks_off = await self._trails[rank].look(lives=lives)
         except ConnectError:  # it is reached again, or known to be gone, after some looks
             return
-        self._offsets[rank] = self._offsets.get(rank, 0) + look.size
         record.take(look.messages)
         if look.reply is not None:
             record.reply = look.reply
             record.state = State.DONE if look.reply["ok"] else State.FAILED
-        elif not lives and not look.size:
+        elif breaks_off:
             record.state, record.reason = State.LOST, "its process ended while it ran this"
 
 

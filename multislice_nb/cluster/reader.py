@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.cluster.ssh import Connections
 
-__all__ = ["FromRecord", "Look", "Reader"]
+__all__ = ["FromRecord", "Look", "Reader", "Trail"]
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at the record of a cell that runs still."""
@@ -110,6 +110,34 @@ class Reader:
         )
 
 
+class Trail:
+    """One worker's record, read on from where the last look at it ended.
+
+    Args:
+        reader: Of this operation.
+        rank: Which worker.
+    """
+
+    def __init__(self, reader: Reader, rank: int) -> None:
+        self._reader = reader
+        self._rank = rank
+        self._offset = 0
+        self.pause = reader.pause
+
+    async def look(self, *, lives: bool) -> tuple[Look, bool]:
+        """What is new, and whether it breaks off there: whoever wrote it was gone before this look found nothing.
+
+        Args:
+            lives: Whether the worker's engine lived when this was called.
+
+        Raises:
+            errors.ConnectError: The worker cannot be reached, or its disk not be read.
+        """
+        found = await self._reader.read(self._rank, self._offset)
+        self._offset += found.size
+        return found, not lives and not found.size and found.reply is None
+
+
 class FromRecord:
     """The operation on one worker as its record tells it, from where the wire fell silent.
 
@@ -130,8 +158,7 @@ class FromRecord:
         alive: Callable[[], bool],
         ask: Callable[[], None],
     ) -> None:
-        self._reader = reader
-        self._rank = rank
+        self._trail = Trail(reader, rank)
         self._known = dict(taken)
         self._alive = alive
         self._ask = ask
@@ -165,27 +192,26 @@ class FromRecord:
         self._task.cancel()
 
     async def _follow(self) -> dict[str, Any]:
-        offset, asked = 0, False
+        asked = False
         while True:
             lives = self._alive()  # asked first: what it wrote before its end is read
             try:
-                look = await self._reader.read(self._rank, offset)
+                look, breaks_off = await self._trail.look(lives=lives)
             except errors.ConnectError as error:
                 if not lives:
                     raise Lost(str(error.what)) from error
-                await asyncio.sleep(self._reader.pause)
+                await asyncio.sleep(self._trail.pause)
                 continue
-            offset += look.size
             self._output.extend(filter(None, map(self._unknown, look.messages)))
             if look.reply is not None:
                 return look.reply
-            if not lives and not look.size:
+            if breaks_off:
                 raise Lost("the engine died")
             if not look.begun and not asked:
                 self._ask()
                 asked = True
             if not look.size:
-                await asyncio.sleep(self._reader.pause)
+                await asyncio.sleep(self._trail.pause)
 
     def _unknown(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """What of a message had not come over the wire."""

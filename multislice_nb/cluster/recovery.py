@@ -8,13 +8,13 @@ deadline.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from typing import TYPE_CHECKING, TypeVar
 
 from multislice_nb import errors
 from multislice_nb.cloud.advice import failure
 from multislice_nb.cluster.health import look
+from multislice_nb.cluster.settings import from_environment
 from multislice_nb.config import Multislice
 
 if TYPE_CHECKING:
@@ -48,13 +48,7 @@ def repair_seconds(asked: float | None) -> float:
     for value in (asked, Multislice.instance().repair_deadline):
         if value is not None:
             return value
-    text = os.environ.get(VARIABLE, "")
-    try:
-        return float(text) if text else REPAIR_DEADLINE
-    except ValueError as error:
-        raise errors.ConfigurationError(
-            f"{VARIABLE} is {text!r}.", fix="Set it to a number of seconds."
-        ) from error
+    return from_environment(VARIABLE, REPAIR_DEADLINE)
 
 
 async def recovered(

@@ -12,7 +12,7 @@ from multislice_nb.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HEARTBEAT", "GangSettings"]
+__all__ = ["HEARTBEAT", "GangSettings", "from_environment"]
 
 HEARTBEAT = 300.0
 
@@ -74,14 +74,21 @@ class GangSettings:
             variable = f"MULTISLICE_NB_GANG_{field.name.upper()}"
             if configured is not None:
                 values.setdefault(field.name, configured)
-            elif environ.get(variable):
-                values.setdefault(field.name, _read(variable, environ[variable], field.default))
+            else:
+                values.setdefault(field.name, from_environment(variable, field.default, environ))
         return cls(**values)
 
 
-def _read(variable: str, text: str, default: object) -> float | bool:
-    """A value as the environment has it, of the kind that the default is of."""
+def from_environment(variable: str, default: Any, environ: Mapping[str, str] = os.environ) -> float | bool:
+    """What a variable of the environment says, of the kind that the default is of; that where it is not set.
+
+    Raises:
+        errors.ConfigurationError: It holds no such value.
+    """
+    text = environ.get(variable, "")
     word = text.strip().lower()
+    if not text:
+        return bool(default) if isinstance(default, bool) else float(default)
     if isinstance(default, bool):
         if word in _TRUE | _FALSE:
             return word in _TRUE

@@ -98,7 +98,9 @@ class Attempting:
             worker.gang.left(number, worker.rank, self._document(own, shipper))
             return
         cause = "preemption" if own.code == PREEMPTED_EXIT else "failure"
-        reason = f"{worker.place}: {own.reason}"
+        shipper.look()
+        said = f": {shipper.first_error[1]}" if shipper.first_error else ""
+        reason = f"{worker.place}: {own.reason}{said}"
         if cause == "failure" and preempted():
             cause, reason = "preemption", f"{worker.place} was told that its slice is taken away"
         elif cause == "preemption":

@@ -149,14 +149,15 @@ def _send(pids: list[int], number: int) -> None:
 def _reason(code: int, *, oom: bool) -> str:
     if code == 0:
         return "it ended well"
+    short = "the kernel killed a process of this machine for lack of memory" if oom else ""
     if code > 0:
-        return {126: "the command cannot be run (exit status 126)", 127: "the command was not found"}.get(
-            code, f"exit status {code}"
-        )
+        known = {126: "the command cannot be run (exit status 126)", 127: "the command was not found"}
+        reason = known.get(code, f"exit status {code}")
+        return f"{reason}, after {short}" if short else reason
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
     if code == -signal.SIGKILL:
-        return f"killed by {name}: " + ("out of memory" if oom else "out of memory is the usual reason")
+        return f"killed by {name}: {short or 'out of memory is the usual reason'}"
     return f"killed by {name}"

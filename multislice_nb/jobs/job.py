@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from multislice_nb.cloud.times import parse_duration
 from multislice_nb.errors import FailedPreconditionError, NotFoundError, WaitTimeoutError
 from multislice_nb.jobs import layout, slices
+from multislice_nb.jobs.error_lines import ERRORS
 from multislice_nb.jobs.gang import Gang
 from multislice_nb.jobs.links import cloud_logging
 from multislice_nb.jobs.logs import read_logs, search_logs
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     from multislice_nb.jobs.status import JobStatus
     from multislice_nb.jobs.store import Store
 
-__all__ = ["ERRORS", "Job"]
-
-ERRORS = r"^[\w.]*(Error|Exception)\b.*:|\b(FATAL|Check failed)\b"
-"""What `errors()` looks for."""
+__all__ = ["Job"]
 
 _PAUSE, _NEAR_PAUSE = 5.0, 0.25
 
@@ -269,7 +267,8 @@ class Job:
 
     def log_link(self) -> str:
         """The page of Cloud Logging with what the workers' VMs logged; empty with the emulator."""
-        return cloud_logging(self._run_document())
+        end = self._run_store().read_json(layout.END)
+        return cloud_logging(self._run_document(), float(end["time"]) if end else None)
 
     def jobset(self, image: str, **options: Any) -> Manifest:
         """The same job as a JobSet manifest for GKE, which goes on from its checkpoints; see `jobs.jobset`."""

@@ -4,7 +4,7 @@ Orchestration, and TPU7x, live there. Every slice is one Job of the JobSet, ever
 webhook gives each pod what tells libtpu and JAX about the others.
 
 Sources: Kubernetes' JobSet API `jobset.x-k8s.io/v1alpha2`; Google's "Deploy TPU Multislices in GKE" for the
-node selectors, the exclusive placement of a slice on a node pool and the resource `google.com/tpu`.
+node selectors, the exclusive placement of a slice on a node pool, the resource `google.com/tpu`, and its ports.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ GKE_ACCELERATORS = {
 }
 """Values of the node label `cloud.google.com/gke-tpu-accelerator`; source: Google's "TPUs in GKE"."""
 
-# libtpu's own two ports, and beside them JAX's: pods on the host's network must not share one.
-_LIBTPU_PORT, _MEGASCALE_PORT, _COORDINATOR_PORT = 8471, 8080, 8482
+# libtpu's own ports (inside a slice, between slices, its metrics), and beside them JAX's: pods on the host's network
+# must not share one.
+_COORDINATOR_PORT = 8482
+_PORTS = (8471, 8080, 8431, _COORDINATOR_PORT)
 
 
 # A pod that is taken away (a preemption, a drained node) fails its Job for a reason of its own.
@@ -179,9 +181,7 @@ def _pod(
                     {"name": "JOBSET_RESTART_ATTEMPT", "valueFrom": _label("restart-attempt")},
                     *({"name": name, "value": value} for name, value in sorted(variables.items())),
                 ],
-                "ports": [
-                    {"containerPort": port} for port in (_LIBTPU_PORT, _COORDINATOR_PORT, _MEGASCALE_PORT)
-                ],
+                "ports": [{"containerPort": port} for port in _PORTS],
                 "resources": {"requests": chips, "limits": chips},
             }
         ],

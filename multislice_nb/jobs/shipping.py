@@ -7,11 +7,12 @@ part goes a list of times, so that lines of different workers can be put in orde
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from multislice_nb.jobs.error_lines import TRACEBACK, first_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +26,6 @@ PART = 4 << 20
 """Bytes of a part."""
 
 _MARKS = 2000
-# What an error calls itself says more than the head of its traceback.
-_ERRORS = (
-    re.compile(rb"(?m)^[\w.]*(Error|Exception)\b.*:.*|^.*\b(FATAL|Check failed)\b.*"),
-    re.compile(rb"(?m)^Traceback \(most recent call last\).*"),
-)
 
 
 @dataclass
@@ -86,6 +82,11 @@ class Shipper:
             self._look()
             return self._ship()
 
+    def look(self) -> None:
+        """Note what is there now, without shipping it."""
+        with self._lock:
+            self._look()
+
     @property
     def silent(self) -> float:
         """Seconds since the file last grew."""
@@ -99,8 +100,7 @@ class Shipper:
                 self.flush()
                 due = time.monotonic() + self._interval
             else:
-                with self._lock:
-                    self._look()
+                self.look()
         limit = time.monotonic() + 120.0
         while not self.flush() and time.monotonic() < limit:
             time.sleep(self._interval)
@@ -116,17 +116,16 @@ class Shipper:
         now = time.time()
         for number in range(self._seen // PART, (size - 1) // PART + 1):
             self._parts.setdefault(number, _Part()).mark(now, min(size - number * PART, PART))
-        if self.first_error is None:
+        if self.first_error is None or self.first_error[1].startswith(TRACEBACK):
             self._search(self._seen, size, now)
         self._seen = size
         self.grown = time.monotonic()
 
     def _search(self, start: int, end: int, now: float) -> None:
         """Remember the first line that looks like an error, for lack of a better clock with its time."""
-        text = self._read(start, min(end - start, PART))
-        found = next(filter(None, (pattern.search(text) for pattern in _ERRORS)), None)
+        found = first_error(self._read(start, min(end - start, PART)))
         if found:
-            self.first_error = (now, found[0][:200].decode(errors="replace").strip())
+            self.first_error = (self.first_error[0] if self.first_error else now, found)
 
     def _ship(self) -> bool:
         """Upload what is new; says whether all is there now."""

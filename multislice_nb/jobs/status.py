@@ -176,7 +176,7 @@ class JobStatus:
         lines = []
         for attempt, line in zip(self.attempts, text_table(("",) * 5, rows).splitlines()[1:], strict=True):
             lines.append(line)
-            if attempt.first_error:
+            if attempt.first_error not in attempt.reason:
                 lines.append(f"      first error: {attempt.first_error}")
         return lines
 
@@ -233,7 +233,7 @@ def read_status(
         attempts=attempts,
         workers=tuple(_worker(here, job, rank) for rank in range(job.workers)),
         shape=shape,
-        log_link=cloud_logging(document),
+        log_link=cloud_logging(document, float(end["time"]) if end else None),
     )
 
 

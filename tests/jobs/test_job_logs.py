@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multislice_nb.jobs import layout, shipping
+from multislice_nb.jobs.error_lines import ERRORS
 from multislice_nb.jobs.logs import read_logs, search_logs
 from multislice_nb.jobs.record import JobSpec
 from multislice_nb.jobs.shipping import Shipper, ship_rest
@@ -17,8 +20,6 @@ from multislice_nb.jobs.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    import pytest
 
 FLOOD = "for n in range(200_000): print(f'{n:050d}')"
 SPEC = JobSpec(name="logs", command="x", accelerator_type="v4-8", node_count=2)
@@ -122,12 +123,36 @@ def test_the_first_error_is_noticed_while_it_is_written(tmp_path: Path) -> None:
     assert shipper.first_error[0] >= before
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "MemoryError",
+        "jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "Fatal Python error: Segmentation fault",
+        "F0000 00:00:1 client.h:80] Check failed: ok",
+    ],
+)
+def test_what_ends_a_command_is_found_behind_the_head_of_its_traceback(tmp_path: Path, line: str) -> None:
+    """The head alone is told until more is there, as Python writes line by line; the time stays that of the head."""
+    path = tmp_path / "out.log"
+    path.write_text("RuntimeError is a word\nTraceback (most recent call last):\n")
+    shipper = shipped(Store(tmp_path / "store"), path)
+    shipper.look()
+    head = shipper.first_error
+    assert head is not None
+    assert head[1] == "Traceback (most recent call last):"
+    with path.open("a") as output:
+        output.write(f"  File x\n{line}\nKeyError: later\n")
+    assert shipper.close(10.0)
+    assert shipper.first_error == (head[0], line)
+    assert re.search(ERRORS, line)
+
+
 @settings(max_examples=30)
 @given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=40), max_size=30))
 def test_any_text_survives_any_cut(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     """Lines are read as they were written wherever the parts' edges fall, inside characters too."""
-    import pytest
-
     root = tmp_path_factory.mktemp("cut")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shipping, "PART", 7)

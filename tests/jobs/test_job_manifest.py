@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -23,98 +25,29 @@ SPEC = JobSpec(
 )
 
 
-def closed(required: str = "", **properties: Any) -> dict[str, Any]:
-    """A schema of an object that has no other properties than these."""
-    document = {"type": "object", "additionalProperties": False, "properties": properties}
-    return {**document, "required": required.split()} if required else document
-
-
-def every(item: Any) -> dict[str, Any]:
-    """A schema of a list that is not empty."""
-    return {"type": "array", "items": item, "minItems": 1}
-
-
-TEXT: dict[str, Any] = {"type": "string"}
-COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
-TEXTS = {"type": "object", "additionalProperties": TEXT}
-QUANTITIES = {"type": "object", "additionalProperties": COUNT}
-CONTAINER = closed(
-    "name image",
-    name=TEXT,
-    image=TEXT,
-    command=every(TEXT),
-    env=every(
-        closed(
-            "name",
-            name=TEXT,
-            value=TEXT,
-            valueFrom=closed(fieldRef=closed("fieldPath", fieldPath=TEXT, apiVersion=TEXT)),
-        )
-    ),
-    ports=every(closed("containerPort", containerPort=COUNT)),
-    resources=closed(requests=QUANTITIES, limits=QUANTITIES),
-)
-POD = closed(
-    "containers",
-    containers=every(CONTAINER),
-    restartPolicy={"enum": ["Never", "OnFailure"]},
-    hostNetwork={"type": "boolean"},
-    dnsPolicy={"enum": ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]},
-    terminationGracePeriodSeconds=COUNT,
-    nodeSelector=TEXTS,
-    serviceAccountName=TEXT,
-)
-DISRUPTION = closed(
-    "rules",
-    rules=every(
-        closed(
-            "action",
-            action={"enum": ["FailJob", "FailIndex", "Ignore", "Count"]},
-            onPodConditions=every(closed("type", type=TEXT, status={"enum": ["True", "False", "Unknown"]})),
-        )
-    ),
-)
-JOB = closed(
-    "template",
-    completionMode={"enum": ["Indexed", "NonIndexed"]},
-    parallelism=COUNT,
-    completions=COUNT,
-    backoffLimit=COUNT,
-    activeDeadlineSeconds=COUNT,
-    podFailurePolicy=DISRUPTION,
-    template=closed(spec=POD),
-)
-ACTIONS = ["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"]
-REASONS = [
+# JobSet's own definition, with the Job and the pod in it.
+SCHEMA = json.loads((Path(__file__).parent / "jobset.schema.json").read_text())
+# What its admission webhook wants besides (kubernetes-sigs/jobset, pkg/webhooks/jobset_webhook.go).
+RULE = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+REASONS = {
     "BackoffLimitExceeded",
     "DeadlineExceeded",
     "FailedIndexes",
     "MaxFailedIndexesExceeded",
     "PodFailurePolicy",
-]
-# The part of the definition of jobset.x-k8s.io/v1alpha2 (and of batch/v1 within it) that a manifest of ours uses.
-JOBSET = closed(
-    "apiVersion kind metadata spec",
-    apiVersion={"const": "jobset.x-k8s.io/v1alpha2"},
-    kind={"const": "JobSet"},
-    metadata=closed("name", name=TEXT, namespace=TEXT, labels=TEXTS, annotations=TEXTS),
-    spec=closed(
-        "replicatedJobs",
-        network=closed(enableDNSHostnames={"type": "boolean"}, subdomain=TEXT),
-        failurePolicy=closed(
-            maxRestarts=COUNT,
-            rules=every(
-                closed(
-                    "action name",
-                    name={"type": "string", "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
-                    action={"enum": ACTIONS},
-                    onJobFailureReasons=every({"enum": REASONS}),
-                )
-            ),
-        ),
-        replicatedJobs=every(closed("name template", name=TEXT, replicas=COUNT, template=closed(spec=JOB))),
-    ),
-)
+}
+LONGEST_POD = 63
+
+
+def check(manifest: dict[str, Any]) -> None:
+    """Fail where a cluster would refuse it."""
+    jsonschema.validate(json.loads(json.dumps(manifest)), SCHEMA)
+    for rule in manifest["spec"]["failurePolicy"]["rules"]:
+        assert RULE.fullmatch(rule["name"])
+        assert set(rule["onJobFailureReasons"]) <= REASONS
+    (slices,) = manifest["spec"]["replicatedJobs"]
+    last = f"{slices['replicas'] - 1}-{slices['template']['spec']['completions'] - 1}"
+    assert len(f"{manifest['metadata']['name']}-{slices['name']}-{last}-abcde") <= LONGEST_POD
 
 
 def pod(manifest: dict[str, Any]) -> Any:
@@ -126,7 +59,22 @@ def test_the_manifest_fits_the_schema() -> None:
     """Every field is one that JobSet and Kubernetes know, of the right type."""
     every_option = {"queue": "team", "service_account": "trainer", "checkpoints": "gs://b/c", "node_count": 2}
     for options in ({}, every_option):
-        jsonschema.validate(json.loads(json.dumps(jobset(SPEC, "image:1", **options))), JOBSET)  # type: ignore[arg-type]
+        check(jobset(SPEC, "image:1", **options))  # type: ignore[arg-type]
+
+
+def test_the_longest_name_of_the_largest_job_is_short_enough() -> None:
+    """Pods are named after the job, the slice and the worker, in the 63 letters that DNS allows."""
+    spec = replace(SPEC, name="x" * 40, accelerator_type="v5p-4096", node_count=256)
+    check(jobset(spec, "image:1"))
+
+
+@pytest.mark.parametrize("at", ["spec", "metadata"])
+def test_the_schema_knows_what_it_does_not_know(at: str) -> None:
+    """A field that JobSet lacks is found, so that the check above says something."""
+    manifest = jobset(SPEC, "image:1")
+    manifest[at]["replicas"] = 2
+    with pytest.raises(jsonschema.ValidationError, match="replicas"):
+        check(manifest)
 
 
 def test_slices_workers_and_chips_are_the_jobs() -> None:
@@ -157,7 +105,7 @@ def test_the_command_finds_its_rank(tmp_path: Any) -> None:
 def test_other_slices_than_the_jobs_can_be_asked_for() -> None:
     """TPU7x is on GKE alone: ranks, chips and node pools follow the slices that are named."""
     manifest = jobset(SPEC, "image:1", accelerator_type="tpu7x-32", node_count=2)
-    jsonschema.validate(json.loads(json.dumps(manifest)), JOBSET)
+    check(manifest)
     (slices,) = manifest["spec"]["replicatedJobs"]
     (container,) = pod(manifest)["containers"]
     assert (slices["replicas"], slices["template"]["spec"]["parallelism"]) == (2, 4)
@@ -179,8 +127,8 @@ def test_no_two_listeners_share_a_port() -> None:
     """Pods are on the host's network: JAX's coordinator must leave libtpu's ports alone."""
     (container,) = pod(jobset(SPEC, "image:1"))["containers"]
     ports = [port["containerPort"] for port in container["ports"]]
-    assert len(set(ports)) == 3
-    assert {8471, 8080} < set(ports)
+    assert len(set(ports)) == len(ports)
+    assert {8471, 8080, 8431} < set(ports)  # those of Google's own manifests
 
 
 def test_what_a_container_gets_otherwise_is_refused() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -68,10 +69,34 @@ def test_on_google_cloud_the_machines_own_logs_are_a_link_away(store: Store) -> 
     run = store.child(layout.run_folder("told", 1))
     document = run.read_json(layout.RUN) or {}
     assert not read_status(store, SPEC, 1, document, "").log_link
-    link = read_status(store, SPEC, 1, {**document, "emulator": False}, "").log_link
-    assert link.startswith("https://console.cloud.google.com/logs/query;query=")
-    assert 'resource.labels.node_id=~"^told-[0-9]+$"' in unquote(link)
-    assert link.endswith("?project=p")
+    document = {
+        **document,
+        "emulator": False,
+        "zone": "us-central2-b",
+        "project": "example.com:p",
+        "time": 1e9,
+    }
+    status = read_status(store, SPEC, 1, document, "")
+    link = urlsplit(status.log_link)
+    assert (link.scheme, link.netloc, link.query) == (
+        "https",
+        "console.cloud.google.com",
+        "project=example.com%3Ap",
+    )
+    path, _, query = link.path.partition(";query=")
+    assert path == "/logs/query"
+    assert not set(query) & set('";= \n')  # nothing in it ends it
+    lines = unquote(query).splitlines()
+    assert lines[:4] == [
+        'resource.type="tpu_worker"',
+        'resource.labels.zone="us-central2-b"',
+        'resource.labels.node_id=~"^told-[0-9]+$"',
+        'timestamp>="2001-09-09T01:46:40Z"',
+    ]
+    # The page shows the last hour otherwise: nothing of a job that ended yesterday.
+    assert status.ended is not None
+    last = datetime.fromisoformat(lines[4].removeprefix('timestamp<="').rstrip('"'))
+    assert last.timestamp() >= int(status.ended)
 
 
 def test_the_tab_shows_jobs_their_logs_and_their_errors(store: Store, cloud: Cloud) -> None:
