@@ -25,6 +25,7 @@
     ├── PlanError                       a program that the ahead-of-time compiler cannot plan
     ├── ExperimentError                 a sweep, a results file or a notebook run
     └── JobError                        an unattended run
+        ├── StoreError                  the bucket or folder that it is kept in cannot be read or written
         └── CheckpointError             no checkpoint can be gone on from
 
 Each says what happened and to what (`what`), and what to do next (`fix`). In IPython they show as those
@@ -61,6 +62,7 @@ __all__ = [
     "QueuedResourceFailedError",
     "QuotaExceededError",
     "StartError",
+    "StoreError",
     "UnavailableError",
     "WaitTimeoutError",
     "WorkerError",
@@ -232,6 +234,10 @@ class ExperimentError(MultisliceError):
 
 class JobError(MultisliceError):
     """An unattended run."""
+
+
+class StoreError(JobError, OSError):
+    """The bucket or folder where jobs are kept cannot be read or written."""
 
 
 class CheckpointError(JobError):

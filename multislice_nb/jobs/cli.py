@@ -6,15 +6,17 @@ import argparse
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from multislice_nb.jobs.job import Job
+    from multislice_nb.jobs.logs import LogLine
 
 __all__ = ["add_parser", "run"]
 
@@ -149,19 +151,23 @@ def _jobset(job: Job, arguments: argparse.Namespace) -> None:
 
 def _logs(job: Job, arguments: argparse.Namespace) -> None:
     wanted = re.compile(arguments.grep)
-    if arguments.errors:
-        for line in job.errors(attempt=arguments.attempt):
-            if wanted.search(line.text):
-                print(line)
-        return
-    for line in job.logs(
-        ranks=arguments.ranks,
-        attempt=arguments.attempt,
-        follow=arguments.follow,
-        supervisor=arguments.supervisor,
-    ):
+    lines: Iterable[LogLine] = (
+        job.errors(attempt=arguments.attempt)
+        if arguments.errors
+        else job.logs(
+            ranks=arguments.ranks,
+            attempt=arguments.attempt,
+            follow=arguments.follow,
+            supervisor=arguments.supervisor,
+        )
+    )
+    found = False
+    for line in lines:
         if wanted.search(line.text):
             print(line, flush=True)
+            found = True
+    if not found:
+        print(f"Job {job.name} has logged no such line.", file=sys.stderr)
 
 
 _ON_A_JOB = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb.cloud.times import parse_duration
-from multislice_nb.errors import FailedPreconditionError, NotFoundError, WaitTimeoutError
+from multislice_nb.errors import FailedPreconditionError, InvalidRequestError, NotFoundError, WaitTimeoutError
 from multislice_nb.jobs import layout, slices
 from multislice_nb.jobs.error_lines import ERRORS
 from multislice_nb.jobs.gang import Gang
@@ -20,7 +20,7 @@ from multislice_nb.jobs.status import read_status
 from multislice_nb.jobs.store import inside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from datetime import timedelta
 
     from multislice_nb.cloud import Cloud
@@ -152,7 +152,7 @@ class Job:
     def logs(
         self,
         *,
-        ranks: Iterable[int] | None = None,
+        ranks: Collection[int] | None = None,
         attempt: int | None = None,
         follow: bool = False,
         supervisor: bool = False,
@@ -164,17 +164,22 @@ class Job:
             attempt: Of this attempt; all when None.
             follow: Go on with what comes until the run has ended.
             supervisor: What the supervisors themselves logged, instead of the command.
+
+        Raises:
+            InvalidRequestError: There is no such worker.
         """
+        spec = self.spec
+        _require_ranks(spec, ranks)
 
         def ended() -> bool:
             status = self.tend()
             finals = self._run_store().list("finals")
-            return status.is_over and (not status.queued_resource or len(finals) >= self.spec.workers)
+            return status.is_over and (not status.queued_resource or len(finals) >= spec.workers)
 
         pause = _NEAR_PAUSE if self.store.is_near else 2.0
         return read_logs(
             self._run_store(),
-            self.spec,
+            spec,
             ranks=ranks,
             attempt=attempt,
             follow=follow,
@@ -188,9 +193,14 @@ class Job:
         return self.search(ERRORS, attempt=attempt)
 
     def search(
-        self, pattern: str, *, ranks: Iterable[int] | None = None, attempt: int | None = None
+        self, pattern: str, *, ranks: Collection[int] | None = None, attempt: int | None = None
     ) -> list[LogLine]:
-        """Lines of all workers that match a regular expression, the first in time first."""
+        """Lines of all workers that match a regular expression, the first in time first.
+
+        Raises:
+            InvalidRequestError: There is no such worker.
+        """
+        _require_ranks(self.spec, ranks)
         return search_logs(self._run_store(), self.spec, pattern, ranks=ranks, attempt=attempt)
 
     def cancel(self, *, reason: str = "it was cancelled") -> Self:
@@ -289,13 +299,13 @@ class Job:
         return self._run_store(run).read_json(layout.RUN) or {}
 
     def _queued_resource(self, document: Mapping[str, object]) -> tuple[str, str]:
-        """Its queued resource's state and error; empty where it is gone."""
-        return slices.state(self.cloud, document) if document else ("", "")
+        """Its queued resource's state and error; empty where it is gone, `ELSEWHERE` where it cannot be seen."""
+        return slices.state(lambda: self.cloud, document) if document else ("", "")
 
     def _delete_queued_resource(self, *, wait: bool) -> None:
         document = self._run_document()
         if document:
-            slices.delete(self.cloud, document, wait=wait)
+            slices.delete(lambda: self.cloud, document, wait=wait)
 
     def __repr__(self) -> str:
         return f"<Job {self.name}>"
@@ -305,3 +315,11 @@ class Job:
 
     def _repr_html_(self) -> str:
         return self.status()._repr_html_()
+
+
+def _require_ranks(spec: JobSpec, ranks: Collection[int] | None) -> None:
+    strange = sorted(rank for rank in ranks or () if not 0 <= rank < spec.workers)
+    if strange:
+        raise InvalidRequestError(
+            f"Job {spec.name} has no rank {strange[0]}.", fix=f"Its ranks are 0 to {spec.workers - 1}."
+        )

@@ -13,11 +13,26 @@ from multislice_nb.errors import InvalidRequestError
 from multislice_nb.jobs.layout import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["JobSpec", "Limits"]
 
-_SECRET = re.compile(r"(?i)(^|_)(token|secret|password|passwd|api_?key|private_?key|credentials?)(_|$)")
+_SECRET = re.compile(
+    r"(?i)(^|_)(token|secret|password|passwd|passphrase|api_?key|access_?key|private_?key|credentials?)(_|$)"
+)
+# What secrets look like, whatever they are called; source: their makers' own pages.
+_SECRET_VALUES = {
+    "a GitHub token": r"\b(gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,})",
+    "a GitLab token": r"\bglpat-[\w-]{20,}",
+    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
+    "a Google API key": r"\bAIza[\w-]{35}",
+    "a Google access token": r"\bya29\.[\w-]{20,}",
+    "an AWS access key": r"\bAKIA[0-9A-Z]{16}\b",
+    "a Slack token": r"\bxox[abprs]-[\w-]{10,}",
+    "an API key": r"(?<![\w-])sk-[\w-]{20,}",
+    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    "a password in a URL": r"://[^/\s:@'\"]+:[^/\s@'\"]+@",
+}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_VERSION = re.compile(r"projects/[^/]+/secrets/[^/]+/versions/[^/]+")
 
@@ -150,6 +165,15 @@ class JobSpec:
         ]
         found += [
             (
+                f"{place} holds what looks like {kind}, and a job's record is no place for one.",
+                "Put it into Secret Manager, and name it among the secrets: the command finds it in its environment.",
+            )
+            for place, text in self._texts()
+            for kind, pattern in _SECRET_VALUES.items()
+            if re.search(pattern, text)
+        ]
+        found += [
+            (
                 f"Secret {name} is not the version of a secret.",
                 "Name it as projects/P/secrets/S/versions/latest; its value does not belong here.",
             )
@@ -157,6 +181,13 @@ class JobSpec:
             if not _SECRET_VERSION.fullmatch(version)
         ]
         return found
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """What people write themselves, each with its place in words."""
+        yield "The command", self.command
+        yield "The setup", self.setup
+        yield from ((f"The environment variable {name}", value) for name, value in self.env.items())
+        yield from (("A requirement", requirement) for requirement in self.requirements)
 
     def to_json(self) -> dict[str, Any]:
         """As a document."""

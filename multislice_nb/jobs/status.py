@@ -12,6 +12,7 @@ from multislice_nb.cloud.times import short
 from multislice_nb.jobs import layout
 from multislice_nb.jobs.gang import Gang
 from multislice_nb.jobs.links import cloud_logging
+from multislice_nb.jobs.slices import ELSEWHERE
 from multislice_nb.jobs.worker import place
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ class JobStatus:
         run: Which submission.
         state: queued, starting, running, repairing, or one of `OUTCOMES`.
         reason: Why it ended, or what it waits for.
-        queued_resource: The queued resource's state; empty where it is gone.
+        queued_resource: The queued resource's state; empty where it is gone, `elsewhere` while it is on an
+            emulator that this process does not talk to.
         submitted: When, in seconds since the epoch.
         ended: When, or None.
         attempts: All attempts, oldest first.
@@ -209,13 +211,16 @@ def read_status(
         job: The job.
         run: Which submission.
         document: The run's own, as it was before its queued resource was looked at.
-        queued_resource: State of its queued resource; empty where there is none any more.
+        queued_resource: State of its queued resource; empty where there is none any more, `ELSEWHERE` where
+            that cannot be seen.
         error: Why that failed, if it did.
     """
     here = store.child(layout.run_folder(job.name, run))
     gang = Gang(here, job)
     names = gang.names()
     end = here.read_json(layout.END) if layout.END in names else None
+    if end is not None and queued_resource == ELSEWHERE:
+        queued_resource = ""  # its workers delete it, and nobody here can do more
     submitted = float(document.get("time", 0.0))
     attempts = _attempts(gang, names, end)
     asking = "created" not in document and layout.BEGAN not in names
@@ -270,7 +275,8 @@ def _state(
     if queued_resource in {"FAILED", "SUSPENDED", "SUSPENDING"}:
         return "failed", f"its queued resource is {queued_resource}" + (f": {error}" if error else "")
     if not attempts:
-        waiting = ("queued", f"queued resource {queued_resource}")
+        unseen = "its slices are on another emulator, which cannot be seen from here"
+        waiting = ("queued", unseen if queued_resource == ELSEWHERE else f"queued resource {queued_resource}")
         return ("starting", "") if queued_resource == "ACTIVE" else waiting
     last = attempts[-1]
     if last.ended is None:

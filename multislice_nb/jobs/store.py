@@ -6,6 +6,8 @@ first one wins where that matters (`create`), which is how a gang agrees on anyt
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import posixpath
@@ -14,10 +16,10 @@ import shutil
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
-from multislice_nb.errors import ConfigurationError, InvalidRequestError
+from multislice_nb.errors import ConfigurationError, InvalidRequestError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["ENVIRONMENT", "STORAGE_EMULATOR", "Store", "inside"]
 
@@ -28,6 +30,8 @@ STORAGE_EMULATOR = "STORAGE_EMULATOR_HOST"
 """Google's own variable that names a local server instead of Cloud Storage."""
 
 _PROTOCOLS = {"file", "gs"}
+
+_ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class Store:
@@ -54,14 +58,14 @@ class Store:
         return self.is_local or bool(os.environ.get(STORAGE_EMULATOR))
 
     def _call(self, method: str, key: str, *args: Any, source: Path | None = None, **options: Any) -> Any:
-        """Call the filesystem; whatever goes wrong there is an OSError here.
+        """Call the filesystem; what goes wrong there, with whatever error of an HTTP client, is a StoreError here.
 
-        Libraries of object stores raise the errors of their HTTP clients. A local file that is copied comes first.
+        Whether something is there is for the caller to judge. A local file that is copied comes first.
         """
         paths = (self.path(key),) if source is None else (str(source), self.path(key))
         try:
             return getattr(self._library, method)(*paths, *args, **options)
-        except OSError:
+        except (*_ABSENT, FileExistsError):
             raise
         except Exception as error:
             code = str(getattr(error, "code", ""))
@@ -69,7 +73,35 @@ class Store:
                 raise FileExistsError(self.object_url(key)) from error
             if code == "416":  # gcsfs: asked for what is behind its end
                 return b""
-            raise OSError(f"{self.object_url(key)}: {type(error).__name__}: {error}") from error
+            raise self._trouble(key, error) from error
+
+    def _put(self, method: str, key: str, *args: Any, **options: Any) -> None:
+        try:
+            self._call(method, key, *args, **options)
+        except FileNotFoundError as error:
+            missing = FileNotFoundError(errno.ENOENT, "there is no such bucket")
+            raise self._trouble(key, missing) from error
+
+    def _trouble(self, key: str, error: Exception) -> StoreError:
+        told = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        return StoreError(
+            f"{self.object_url(key)} cannot be reached: {told}.",
+            fix="See that the bucket or the folder exists, and that you may read and write it.",
+        )
+
+    @contextlib.contextmanager
+    def _drafted(self, key: str) -> Iterator[Path]:
+        """A file of another name beside a local object, to be put in its place; gone afterwards."""
+        target = Path(self.path(key))
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            yield draft
+        except OSError as error:
+            raise self._trouble(key, error) from error
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink()
 
     def child(self, *parts: str) -> Store:
         """The tree under a folder of this one."""
@@ -93,16 +125,17 @@ class Store:
         """
         try:
             return cast("bytes", self._call("cat_file", key, start=start, end=end))
-        except FileNotFoundError:
+        except _ABSENT:
             return None
 
     def write(self, key: str, content: bytes) -> None:
         """Put an object in place of whatever is there; readers see the old one or the new one."""
-        if self.is_local:
-            draft = self._draft(key, content)
+        if not self.is_local:
+            self._put("pipe_file", key, content)
+            return
+        with self._drafted(key) as draft:
+            _write_new(draft, content)
             draft.replace(self.path(key))
-        else:
-            self._call("pipe_file", key, content)
 
     def create(self, key: str, content: bytes) -> bool:
         """Put an object where there is none; says whether it was this call that did.
@@ -110,28 +143,14 @@ class Store:
         Of several callers, on whatever machines, one gets True.
         """
         if self.is_local:
-            draft = self._draft(key, content)
-            try:
-                os.link(draft, self.path(key))
-            except FileExistsError:
-                return False
-            finally:
-                draft.unlink()
-            return True
+            with self._drafted(key) as draft:
+                _write_new(draft, content)
+                return _linked(draft, Path(self.path(key)))
         try:
-            self._call("pipe_file", key, content, mode="create")
+            self._put("pipe_file", key, content, mode="create")
         except FileExistsError:
             return False
         return True
-
-    def _draft(self, key: str, content: bytes) -> Path:
-        target = Path(self.path(key))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        return draft
 
     def read_json(self, key: str) -> dict[str, Any] | None:
         """A document, or None where there is none."""
@@ -151,7 +170,7 @@ class Store:
         place = self.path(folder).rstrip("/")
         try:
             entries = self._call("ls", folder, detail=False)
-        except (FileNotFoundError, NotADirectoryError):
+        except _ABSENT:
             return []
         names = {posixpath.basename(str(entry).rstrip("/")) for entry in entries}
         return sorted(name for name in names - {posixpath.basename(place)} if not name.startswith("."))
@@ -160,7 +179,7 @@ class Store:
         """Every object under a folder, by its name relative to that, with its size in bytes."""
         try:
             found = self._call("find", folder, detail=True)
-        except FileNotFoundError:
+        except _ABSENT:
             return {}
         prefix = self.path(folder).rstrip("/") + "/"
         return {name.removeprefix(prefix): int(info["size"] or 0) for name, info in sorted(found.items())}
@@ -172,24 +191,31 @@ class Store:
     def upload(self, source: Path, key: str) -> None:
         """Copy a local file here, whole or not at all."""
         if not self.is_local:
-            self._call("put_file", key, source=source)  # in parts, and there once all of them are
+            self._put("put_file", key, source=source)  # in parts, and there once all of them are
             return
-        target = Path(self.path(key))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
-        shutil.copyfile(source, draft)
-        draft.replace(target)
+        with self._drafted(key) as draft:
+            shutil.copyfile(source, draft)
+            draft.replace(self.path(key))
 
     def download(self, key: str, target: Path) -> None:
-        """Copy an object to a local file."""
-        target.parent.mkdir(parents=True, exist_ok=True)
+        """Copy an object to a local file.
+
+        Raises:
+            InvalidRequestError: There can be no such file.
+        """
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidRequestError(
+                f"{target.parent} cannot be made: {error.strerror}.", fix="Name another folder."
+            ) from error
         self._call("get_file", key, str(target))
 
     def remove(self, key: str) -> None:
         """Remove an object or a folder with all that is in it; removing what is not there is no error."""
         try:
             self._call("rm", key, recursive=True)
-        except FileNotFoundError:
+        except _ABSENT:
             return
 
     def __repr__(self) -> str:
@@ -199,6 +225,22 @@ class Store:
 def inside(folder: Path, name: str) -> Path:
     """Where an object goes below a local folder. None leaves it, though a bucket takes names such as `../x`."""
     return folder.joinpath(*(part for part in PurePosixPath(name).parts if part.strip("/") not in {"", ".."}))
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a file that only this user reads."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _linked(draft: Path, target: Path) -> bool:
+    """Give a file its name, unless that is taken."""
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _encode(document: Mapping[str, Any]) -> bytes:

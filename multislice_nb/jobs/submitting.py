@@ -15,8 +15,9 @@ from multislice_nb import config
 from multislice_nb.cloud.ledger import JOB_LABEL
 from multislice_nb.cloud.times import parse_duration
 from multislice_nb.errors import AlreadyExistsError, ConfigurationError, InvalidRequestError
-from multislice_nb.jobs import layout
+from multislice_nb.jobs import layout, slices
 from multislice_nb.jobs.record import JobSpec, Limits
+from multislice_nb.jobs.script import require_script
 from multislice_nb.jobs.startup import startup_script
 from multislice_nb.jobs.store import ENVIRONMENT, STORAGE_EMULATOR, Store
 from multislice_nb.tpu import AcceleratorType
@@ -167,6 +168,8 @@ def submit(
         limits=limits or (emulator_limits() if cloud.is_emulator else Limits()),
         source=source or (str(place.resolve()) if place else ""),
     )
+    if not setup:  # which may make one
+        require_script(spec.command, package.files if package else None)
     asked = queued_resource_request(cloud, store, spec, 1)
     if dry_run:
         return _rehearsal(store, spec, asked, package, len(library.content))
@@ -230,6 +233,7 @@ def launch(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> Job:
         "zone": request.zone,
         "nodes": _nodes(request),
         "emulator": cloud.is_emulator,
+        "emulator_home": slices.emulator() if cloud.is_emulator else "",
     }
     folder = store.child(layout.run_folder(spec.name, run))
     folder.write_json(layout.JOB, spec.to_json())

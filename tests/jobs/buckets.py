@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import socket
+import threading
+from functools import partial
 from http import HTTPStatus
+from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +30,7 @@ def serving(bucket: str = "bucket") -> Iterator[str]:
         patch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
         patch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://127.0.0.1:{port}")
         patch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        _read_apart(server, made, port, patch)
         _know_preconditions(server, patch)
         # After every upload it writes down all it has, for its next start, which takes longer and longer.
         patch.setattr(server.Storage, "_write_config_to_file", lambda _: None)
@@ -36,6 +41,41 @@ def serving(bucket: str = "bucket") -> Iterator[str]:
             yield f"gs://{bucket}"
         finally:
             made.stop()
+
+
+def _read_apart(server: Any, made: Any, port: int, patch: pytest.MonkeyPatch) -> None:
+    """Have each connection read by itself, and what was read whole served one after the other.
+
+    The server reads from one connection at a time: a worker that is stopped in the middle of a request stops everybody.
+    """
+    turn = threading.Lock()
+    handle = server.Router.handle
+
+    def in_turn(router: Any, method: str) -> None:
+        with turn:
+            handle(router, method)
+
+    class Handler(server.RequestHandler):  # type: ignore[misc]
+        """Reads a request whole before it is its turn."""
+
+        def parse_request(self) -> bool:
+            """Read its head, and what follows that."""
+            parsed = bool(super().parse_request())
+            if parsed and self.headers.get("Content-Length"):
+                self.rfile: Any = io.BytesIO(self.rfile.read(int(self.headers["Content-Length"])))
+            return parsed
+
+    class Thread(server.APIThread):  # type: ignore[misc]
+        """Serves each connection in a thread of its own."""
+
+        def run(self) -> None:
+            """Serve until it is stopped."""
+            self._httpd = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, made._storage))
+            self.is_running.set()
+            self._httpd.serve_forever()
+
+    patch.setattr(server.Router, "handle", in_turn)
+    made._api = Thread("127.0.0.1", port, made._storage)
 
 
 def _know_preconditions(server: Any, patch: pytest.MonkeyPatch) -> None:

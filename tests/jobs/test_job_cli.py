@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from multislice_nb.errors import InvalidRequestError
+from multislice_nb import jobs
+from multislice_nb.__main__ import main
+from multislice_nb.errors import InvalidRequestError, NotFoundError
 from multislice_nb.jobs import cli
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ def test_a_job_from_a_shell(cloud: Cloud, tmp_path: Path, capsys: pytest.Capture
     capsys.readouterr()
     assert job("logs", "shell", *store, "--ranks", "0", "--grep", "be") == 0
     assert capsys.readouterr().out == "[1:0] to  be or not\n"
+    with pytest.raises(InvalidRequestError, match="no rank 7"):
+        job("logs", "shell", *store, "--ranks", "0,7")
+    assert job("logs", "shell", *store, "--grep", "nowhere") == 0
+    assert "no such line" in capsys.readouterr().err
     assert job("logs", "shell", *store, "--errors") == 0
     assert capsys.readouterr().out == "[1:0] KeyError: x\n"
     assert job("list", *store) == 0
@@ -49,6 +55,35 @@ def test_a_job_from_a_shell(cloud: Cloud, tmp_path: Path, capsys: pytest.Capture
     assert job("remove", "shell", *store) == 0
     assert job("list", *store) == 0
     assert capsys.readouterr().out.endswith("No jobs.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--folder", "{here}", "--command", "python3", "trian.py"], "Did you mean train.py?"),
+        (["--command", "python3", "train.py"], "--folder ."),
+        (["--store", "{here}/train.py", "--command", "true"], "cannot be reached"),
+        (["--env", "DSN=postgres://me:hunter22@db/x", "--command", "true"], "Secret Manager"),
+        (["--zone", "mars-1a", "--command", "true"], "mars-1a does not exist"),
+        (["--notebook", "{here}/none.ipynb"], "none.ipynb cannot be read"),
+    ],
+)
+def test_what_cannot_run_is_told_in_two_sentences_and_leaves_nothing(
+    cloud: Cloud, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    """No traceback, no record, no queued resource; and the name stays free."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print('trained')\n")
+    words = [word.format(here=tmp_path / "code") for word in words]
+    submit = ["submit", "wrong", "--store", str(tmp_path / "store"), "--accelerator-type", "v4-8"]
+    assert main(["job", *submit, *words]) == 1
+    error = capsys.readouterr().err
+    assert told in error
+    assert "hunter22" not in error
+    assert "Traceback" not in error
+    with pytest.raises(NotFoundError):
+        cloud.get("wrong")
+    assert not jobs.list(store=tmp_path / "store", cloud=cloud)
 
 
 def test_a_command_and_a_notebook_exclude_each_other(cloud: Cloud, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,34 @@ def test_secrets_are_kept_out_of_the_record(name: str) -> None:
     with pytest.raises(InvalidRequestError, match="Secret Manager") as caught:
         replace(SPEC, env={name: "hunter22"})
     assert "hunter22" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "ghp_" + "a1" * 18,
+        "hf_" + "aB" * 17,
+        "AIza" + "x" * 35,
+        "sk-" + "proj-" + "y" * 20,
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        "postgres://me:hunter22@db/x",
+    ],
+)
+@pytest.mark.parametrize("place", ["env", "command", "setup", "requirements"])
+def test_what_looks_like_a_secret_is_none_of_the_records_either(place: str, secret: str) -> None:
+    """Whatever it is called and wherever it stands, it is refused, and not repeated."""
+    values: dict[str, Any] = {"env": {"WANDB": secret}, "requirements": (f"x @ {secret}",)}
+    with pytest.raises(InvalidRequestError, match="looks like") as caught:
+        replace(SPEC, **{place: values.get(place, f"run --with '{secret}'")})
+    assert secret not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "command", ["pip install git+https://host/x@v1", "python3 t.py --task-sk-" + "x" * 30]
+)
+def test_what_looks_a_little_like_a_secret_is_none(command: str) -> None:
+    """Versions in URLs and long options are words as others."""
+    assert replace(SPEC, command=command).command == command
 
 
 def test_all_faults_are_told_at_once() -> None:

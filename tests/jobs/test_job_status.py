@@ -64,6 +64,24 @@ def test_a_failure_is_told_with_the_workers_own_words(store: Store, cloud: Cloud
     assert "<shard>" not in status._repr_html_()
 
 
+def test_a_job_of_another_emulator_is_left_alone(
+    store: Store, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever shares its store sees what the store says, and takes no slices for lost that are elsewhere."""
+    run = store.child(layout.run_folder("told", 1))
+    run.remove(layout.END)
+    run.remove(layout.stop_key(1))
+    run.remove(layout.verdict_key(1))
+    run.write_json(layout.RUN, {**(run.read_json(layout.RUN) or {}), "emulator_home": "other:/home"})
+    monkeypatch.setattr(type(cloud), "get", lambda *_: pytest.fail("another emulator's queued resource"))
+    job = jobs.get("told", store=store, cloud=cloud)
+    (status,) = jobs.list(store=store, cloud=cloud)
+    assert (status.state, status.queued_resource) == ("running", "elsewhere")
+    assert not run.exists(layout.END)
+    assert job.cancel().tend().is_cleaned_up  # its workers read that it is cancelled, and delete their slices
+    assert (run.read_json(layout.END) or {})["outcome"] == "cancelled"
+
+
 def test_on_google_cloud_the_machines_own_logs_are_a_link_away(store: Store) -> None:
     """The page asks for the run's nodes, whatever their number; with the emulator there is none."""
     run = store.child(layout.run_folder("told", 1))

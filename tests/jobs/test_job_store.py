@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multislice_nb.errors import InvalidRequestError
+from multislice_nb.errors import InvalidRequestError, StoreError
 from multislice_nb.jobs.store import Store, inside
 
 
@@ -89,6 +89,26 @@ def test_creating_what_exists_changes_nothing(store: Store) -> None:
     assert store.read("once") == b"first"
     store.write("once", b"third")
     assert store.read("once") == b"third"
+
+
+def test_what_cannot_be_reached_is_told_with_its_place(tmp_path: Path, bucket: str) -> None:
+    """A folder that is a file, a bucket that is not there, a target that cannot be: none ends in a traceback."""
+    (tmp_path / "file").write_text("")
+    for store in (Store(tmp_path / "file"), Store("gs://nowhere/jobs")):
+        assert store.read("a/b") is None
+        assert store.list("a") == []
+        with pytest.raises(StoreError, match=f"{store.url}/a/b cannot be reached") as caught:
+            store.write("a/b", b"")
+        assert isinstance(caught.value, OSError)  # which workers take for a store that does not answer
+        with pytest.raises(StoreError):
+            store.create("a/b", b"")
+    (tmp_path / "source").write_bytes(b"x")
+    with pytest.raises(StoreError):
+        Store(tmp_path / "file").upload(tmp_path / "source", "a")
+    Store(f"{bucket}/there").write("a", b"")
+    with pytest.raises(InvalidRequestError, match="cannot be made"):
+        Store(f"{bucket}/there").download("a", tmp_path / "file" / "deep" / "a")
+    assert [path.name for path in tmp_path.iterdir()] == ["file", "source"]
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/x", "memory://x", "gs://", "file://relative", "http://x/y"])
