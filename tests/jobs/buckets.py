@@ -65,12 +65,17 @@ def _read_apart(server: Any, made: Any, port: int, patch: pytest.MonkeyPatch) ->
                 self.rfile: Any = io.BytesIO(self.rfile.read(int(self.headers["Content-Length"])))
             return parsed
 
+    class Server(ThreadingHTTPServer):
+        """Lets as many wait at its door as a gang has connections: each request is one."""
+
+        request_queue_size = 128
+
     class Thread(server.APIThread):  # type: ignore[misc]
         """Serves each connection in a thread of its own."""
 
         def run(self) -> None:
             """Serve until it is stopped."""
-            self._httpd = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, made._storage))
+            self._httpd = Server(("127.0.0.1", port), partial(Handler, made._storage))
             self.is_running.set()
             self._httpd.serve_forever()
 
