@@ -113,7 +113,7 @@ def _farewell(entry: Entry) -> str:
     if entry.job:
         return (
             f"{entry.name} in {entry.zone} belongs to job {entry.job}, which goes on and deletes it at its end. "
-            f"Look after it: python -m multislice_nb job status {entry.job}\n"
+            f"Look after it: python -m multislice_nb job status {entry.job} (and the --store that it was given)\n"
         )
     return (
         f"{entry.name} in {entry.zone} stays, with {entry.chips} chips. Find it again with reclaim(), or: "
