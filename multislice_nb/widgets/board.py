@@ -11,6 +11,7 @@ import ipywidgets as widgets
 from multislice_nb.widgets.loop import KernelLoop
 from multislice_nb.widgets.outcome import Desk
 from multislice_nb.widgets.poller import poller_of
+from multislice_nb.widgets.pulse import Pulse
 from multislice_nb.widgets.resources import Resources
 from multislice_nb.widgets.style import CSS
 from multislice_nb.widgets.tables import head_html
@@ -34,11 +35,16 @@ class _Page(widgets.VBox):  # type: ignore[misc]  # ipywidgets ships no types
     Such a page asks for the whole state and then counts its own views; those of the page before it are gone.
     """
 
+    loaded: Callable[[], None] | None = None
+    """Called when a page asks for the whole state."""
+
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
         """What a front end is told."""
         state = super().get_state(key, drop_defaults)
         if key is None and state.get("_view_count") is not None:
             state["_view_count"] = 0
+            if self.loaded is not None:
+                self.loaded()
         return state
 
 
@@ -63,6 +69,7 @@ class Board:
         self._poller = poller_of(session)
         self.below: Any = None
         self.loop = KernelLoop()
+        self.pulse = Pulse(self.loop, self._subscribe)
         self.desk = Desk(self.loop, self._poller.hurry)
         self.head = widgets.HTML()
         self.connect = widgets.Button(
@@ -88,12 +95,14 @@ class Board:
                 self.connect,
                 self.tabs,
                 self.desk.view,
+                self.pulse.view,
             ],
             layout=widgets.Layout(max_width="1100px"),
         )
         self.view.add_class("msnb-board")
         # From 0 on the front end counts the views: the poller works for those that are shown.
         self.view._view_count = 0  # noqa: SLF001 - ipywidgets' own name for what is public there
+        self.view.loaded = self.pulse.seen
         self.view.observe(self._shown, "_view_count")
         self.show(self._poller.last)
 
@@ -113,6 +122,7 @@ class Board:
 
     def _opened(self, _: Any) -> None:
         """Make a tab when it is first opened; what it imports is imported in a thread meanwhile."""
+        self.pulse.seen()
         self._watch()
         title = self._title
         if title not in self._LATER or title in self.later:
@@ -162,22 +172,35 @@ class Board:
 
     def close(self) -> None:
         """Take it off the page."""
+        self.pulse.stop()
         self._poller.unsubscribe(self)
         self._watch(closed=True)
         self.view.close()
 
     def _shown(self, change: Any) -> None:
         if change["new"]:
+            self.pulse.start()
+        else:
+            self.pulse.stop()
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        """Have the poller work for this panel while somebody sees it."""
+        if self._seen:
             self._poller.subscribe(self, self.loop, self.show)
         else:
             self._poller.unsubscribe(self)
         self._watch()
 
+    @property
+    def _seen(self) -> bool:
+        return bool(self.view._view_count) and self.pulse.there  # noqa: SLF001 - as above
+
     def _watch(self, *, closed: bool = False) -> None:
         """Have the workers asked how much of them is used only while their tab is seen."""
         workers = self.later.get("Workers")
         if workers is not None:
-            workers.open(shown=not closed and bool(self.view._view_count) and self._title == "Workers")  # noqa: SLF001 - as above
+            workers.open(shown=not closed and self._seen and self._title == "Workers")
 
     def _connect(self) -> None:
         session = self._session

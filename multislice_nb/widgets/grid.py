@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import ipywidgets as widgets
 
+from multislice_nb.widgets.roving import roving
 from multislice_nb.widgets.style import look_of
 
 if TYPE_CHECKING:
@@ -98,8 +99,10 @@ class Grid:
         self.buttons.add_class("msnb-workers")
         self.buttons.add_class(self._scope)
         self.view = widgets.HBox(
-            [self._rows, self.buttons, self._rules, self._paint],
-            layout=widgets.Layout(max_height="480px", overflow="auto", flex="0 0 auto", max_width="100%"),
+            [self._rows, self.buttons, self._rules, self._paint, roving(self._scope)],
+            layout=widgets.Layout(
+                max_height="480px", overflow="auto", flex="0 0 auto", max_width="100%", padding="2px 3px"
+            ),
         )
         self.buttons.observe(self._pressed, "index")
 

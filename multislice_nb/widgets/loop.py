@@ -28,6 +28,10 @@ class KernelLoop:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function)
 
+    def later(self, seconds: float, function: Callable[[], None]) -> Any:
+        """Have it called on that loop after a while; from its own thread. None without a running loop."""
+        return None if self._loop is None else self._loop.call_later(seconds, function)
+
     def drain(self) -> None:
         """Make the calls that wait for want of a loop."""
         while self._waiting:

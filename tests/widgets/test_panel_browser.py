@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -238,6 +239,7 @@ def test_a_thousand_workers_stay_readable(opened: Callable[..., Any]) -> None:
     page.locator(".msnb-rows", has_text="slices 248–255 · 992–1023").wait_for(state="attached")
     buttons.nth(777).click()
     page.locator("p", has_text="rank 777 (slice 194, worker 1)").wait_for()
+    go_about_with_keys(page)
     notebook.run(2)
     page.locator(".msnb-flat", has_text="PREEMPTED4").wait_for()
     notebook.shoot("panel-workers-1024", panel=True)
@@ -245,6 +247,34 @@ def test_a_thousand_workers_stay_readable(opened: Callable[..., Any]) -> None:
     colours = buttons.evaluate_all("all => all.map(one => getComputedStyle(one, '::before').backgroundColor)")
     assert [rank for rank, colour in enumerate(colours) if colour != colours[0]] == [796, 797, 798, 799]
     assert page.locator(".msnb-board").evaluate("board => board.scrollWidth <= board.clientWidth")
+
+
+def go_about_with_keys(page: Any) -> None:
+    """The grid is one stop of the Tab key; arrows, Home and End move in it, and Enter opens the worker there."""
+    page.locator(".msnb-workers [role=toolbar]").wait_for()
+    stops = ".msnb-workers button[tabindex='0']"
+    page.locator(f"{stops}[value='777'][aria-pressed='true']").wait_for()
+    page.get_by_role("spinbutton", name="Log of rank").focus()
+    page.keyboard.press("Tab")
+    for key, rank in (
+        ("ArrowRight", 778),
+        ("ArrowDown", 810),
+        ("ArrowLeft", 809),
+        ("ArrowUp", 777),
+        ("Home", 768),
+        ("End", 799),
+        ("Control+Home", 0),
+        ("ArrowUp", 0),
+        ("Control+End", 1023),
+        ("ArrowRight", 1023),
+    ):
+        page.keyboard.press(key)
+        page.locator(f"{stops}[value='{rank}']:focus").wait_for()
+        assert page.locator(stops).count() == 1
+    page.keyboard.press("Enter")
+    page.locator("p", has_text="rank 1023 (slice 255, worker 3)").wait_for()
+    page.keyboard.press("Tab")
+    assert page.locator(".msnb-workers button:focus").count() == 0
 
 
 def test_markup_from_elsewhere_is_text(opened: Callable[..., Any]) -> None:
@@ -304,6 +334,39 @@ def test_it_comes_back(opened: Callable[..., Any]) -> None:
     notebook.shoot("after_restart")
     notebook.run(2)
     notebook.output(0).get_by_text("No queued resources.").wait_for()
+
+
+def test_a_closed_browser_ends_the_polling(opened: Callable[..., Any], lab: Lab) -> None:
+    """When no page answers any more nobody is polled for; when one is there again, the panel goes on."""
+    notebook = opened(
+        "from multislice_nb.widgets import pulse\npulse.EVERY = 0.5\n" + PANEL,
+        POLLER + "import threading, time, pathlib\nboard = next(iter(poller._subscribers))\n"
+        "def note():\n"
+        "    while not pathlib.Path('over').exists():\n"
+        "        pathlib.Path('polls').write_text(f'{poller.running} {board.pulse._answers}'); time.sleep(0.1)\n"
+        "threading.Thread(target=note, daemon=True).start()",
+    )
+    page = notebook.page
+    polls = lab.folder / "polls"
+
+    def told(text: str) -> None:
+        limit = time.monotonic() + 60
+        while not polls.exists() or polls.read_text() != text:
+            assert time.monotonic() < limit, f"polling: {polls.read_text()}"
+            page.wait_for_timeout(100)
+
+    notebook.run(0)
+    notebook.output(0).get_by_text("No queued resources.").wait_for()
+    notebook.run(1)
+    page.get_by_role("button", name="Save and create checkpoint").click()
+    told("True True")
+    address = page.url
+    page.goto("about:blank")
+    told("False True")
+    page.goto(address)
+    told("True True")
+    notebook.output(0).get_by_text("No queued resources.").wait_for()
+    (lab.folder / "over").touch()
 
 
 def test_a_job_is_followed_and_cancelled(opened: Callable[..., Any]) -> None:
