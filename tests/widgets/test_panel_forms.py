@@ -66,6 +66,15 @@ def test_no_text_becomes_markup(text: str) -> None:
     assert tags(text) == tags("harmless")
 
 
+def test_what_was_not_looked_up_is_not_said_to_be_none() -> None:
+    """Where nothing could be learned, the page and the text say why, and not that there is nothing."""
+    unknown = Snapshot(connection="Cloud TPU API", problem="It did not answer.")
+    for form in (static_html(unknown), static_text(unknown)):
+        assert "It did not answer." in form
+        assert "No queued resources" not in form
+    assert "No queued resources" in static_text(Snapshot(connection="Cloud TPU API"))
+
+
 def test_states_differ_without_colour() -> None:
     """Living, waiting, booting, failed, suspended and leaving queued resources each have a shape of their own."""
     groups = ("ACTIVE", "WAITING_FOR_RESOURCES", "PROVISIONING", "FAILED", "SUSPENDED", "DELETING")
