@@ -23,6 +23,7 @@ _CODE = (
     "multislice_nb.magics.completion",
     "multislice_nb.widgets.control",
     "multislice_nb.widgets.board",
+    "multislice_nb.widgets.planner",  # with what it calculates with, most of what the tabs need
 )
 _LATER = 1.0
 """Seconds after the extension was loaded: the cell that loaded it is not to be slowed down."""
