@@ -82,6 +82,7 @@ def forked(configuration: Configuration) -> float:
             env=os.environ | {"JAX_PLATFORMS": "cpu"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # as workers are: Linux shares the processors among sessions
         )
         for rank in range(WORKERS)
     ]
