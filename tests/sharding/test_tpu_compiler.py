@@ -53,14 +53,15 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
         nonlocal process
         with turn:
             if process is None:
-                process = subprocess.Popen(
-                    [sys.executable, str(Path(__file__).parent / "compiler_process.py")],
-                    env=child._environment(request, str(folder)),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=(folder / "log").open("wb"),
-                    text=True,
-                )
+                with (folder / "log").open("wb") as noise:
+                    process = subprocess.Popen(
+                        [sys.executable, str(Path(__file__).parent / "compiler_process.py")],
+                        env=child._environment(request, str(folder)),
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=noise,
+                        text=True,
+                    )
             assert process.stdin is not None
             assert process.stdout is not None
             asked, answered = folder / "request", folder / "answer"
@@ -169,7 +170,7 @@ def test_the_largest_batch_is_found_and_where_recomputation_begins() -> None:
 
 @pytest.mark.usefixtures("warm")
 @settings(
-    max_examples=10,
+    max_examples=6,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # which changes nothing between examples
@@ -178,9 +179,9 @@ def test_the_largest_batch_is_found_and_where_recomputation_begins() -> None:
     st.sampled_from(["v4-8", "v4-16", "v5e-8", "v5p-8", "v6e-8", "tpu7x-8"]),
     st.integers(1, 4),
     st.sampled_from(["fsdp", "data"]),
-    st.sampled_from([256, 512, 768, 1024]),
-    st.integers(1, 3),
-    st.sampled_from([128, 256, 512, 1024]),
+    st.sampled_from([256, 512]),
+    st.integers(1, 2),
+    st.sampled_from([128, 256, 512]),
 )
 def test_bytes_match_the_closed_forms(
     accelerator_type: str, slices: int, axis: str, width: int, layers: int, batch: int
