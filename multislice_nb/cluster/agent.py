@@ -83,6 +83,7 @@ def run_cell(code: str, name: str, cell_id: str, traced: bool = False) -> dict[s
             outcome = shell.run_cell(code, store_history=False)
         error = outcome.error_before_exec or outcome.error_in_exec
         if error is not None:
+            unattended.explain(error)
             raise error
         if traced:
             tracing.settle()

@@ -9,19 +9,20 @@ import signal
 import sys
 import tokenize
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from multislice_nb.cluster.awaiting import CellLoop
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["ends_in_semicolon", "prepare_process", "prepare_shell"]
+__all__ = ["ends_in_semicolon", "explain", "prepare_process", "prepare_shell"]
 
 _MISLEADING = (
-    (UserWarning, "To exit: use"),  # as a notebook's `exit` would
-    (RuntimeWarning, r"os\.fork\(\) was called"),  # JAX's, at `!command`, which forks only to start a program
-    (Warning, "IProgress not found"),  # tqdm's, before it draws its bar as text
+    (UserWarning, "To exit: use", ""),  # as a notebook's `exit` would
+    (
+        RuntimeWarning,
+        r"os\.fork\(\) was called",
+        "pty",
+    ),  # JAX's, at `!command`: it forks only to start a program
+    (Warning, "IProgress not found", ""),  # tqdm's, before it draws its bar as text
 )
 
 
@@ -29,7 +30,7 @@ def prepare_process() -> None:
     """Have what waits for a person say that there is none."""
     builtins.input = getpass.getpass = _nobody_answers
     sys.breakpointhook = _no_debugger
-    sys.meta_path.insert(0, _NoWidgets())
+    sys.modules["ipywidgets"] = None  # type: ignore[assignment]  # as if it were not installed: bars are drawn as text
     # Children that a cell forks end at SIGTERM, as pools and data loaders ask of theirs. The handlers that they
     # inherit, ipyparallel's and JAX's, only note it; held back meanwhile, none comes too early.
     os.register_at_fork(
@@ -37,8 +38,8 @@ def prepare_process() -> None:
         after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM}),
         after_in_child=_end_at_sigterm,
     )
-    for category, message in _MISLEADING:
-        warnings.filterwarnings("ignore", message, category)
+    for category, message, module in _MISLEADING:
+        warnings.filterwarnings("ignore", message, category, module)
 
 
 def prepare_shell(shell: Any) -> None:
@@ -46,6 +47,14 @@ def prepare_shell(shell: Any) -> None:
     shell.loop_runner = CellLoop()
     shell.ask_exit = _leave  # `exit()` would end the engine
     shell.set_hook("show_in_pager", _print_page, 0)  # `name?`: pages would go to a frontend
+
+
+def explain(error: BaseException) -> None:
+    """Add to an error what it does not say by itself."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "ipywidgets":
+        error.add_note(
+            "A widget made on a worker cannot be shown: make it in the notebook, from what workers return."
+        )
 
 
 def ends_in_semicolon(code: str) -> bool:
@@ -85,14 +94,3 @@ def _no_debugger(*_: Any, **__: Any) -> NoReturn:
         "nobody sits at a worker to debug: print what you look for, or run the cell in the notebook too with "
         "%%multislice --local."
     )
-
-
-class _NoWidgets:
-    """Refuses ipywidgets, so that progress bars are drawn as text: a widget's other half lives in a notebook's kernel."""
-
-    def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: Any = None) -> None:
-        if name == "ipywidgets":
-            raise ModuleNotFoundError(
-                "a widget made on a worker cannot be shown: make it in the notebook, from what workers return",
-                name=name,
-            )

@@ -108,7 +108,8 @@ def test_progress_bars_are_text(cluster: Cluster) -> None:
     result = cluster.run("from tqdm.auto import tqdm\nfor _ in tqdm(range(3)): pass")
     assert all("3/3" in text and "IProgress" not in text for text in result.stderr)
     assert result.displays == [()] * 4
-    with pytest.raises(errors.WorkerError, match="a widget made on a worker cannot be shown"):
+    assert cluster.run("import importlib.util\nimportlib.util.find_spec('ipywidgets')").values == [None] * 4
+    with pytest.raises(errors.WorkerError, match="A widget made on a worker cannot be shown"):
         cluster.run("import ipywidgets")
 
 
