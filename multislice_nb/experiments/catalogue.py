@@ -93,7 +93,10 @@ def asked_for(name: str | Path) -> dict[str, str]:
         tagged = (cell for cell in cells if "parameters" in cell.get("metadata", {}).get("tags", ()))
         tree = ast.parse("".join(next(tagged, {"source": ""})["source"]))
     except (OSError, ValueError, KeyError, SyntaxError) as error:
-        raise InvalidRequestError(f"{name} cannot be read as a notebook: {error}") from error
+        raise InvalidRequestError(
+            f"{name} cannot be read as a notebook: {error}",
+            fix="Give a notebook that Jupyter saved, with a cell tagged `parameters`.",
+        ) from error
     return {name: ast.unparse(value) for name, value in _assigned(tree)}
 
 
