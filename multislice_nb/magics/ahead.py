@@ -6,6 +6,7 @@ Read when the panel opens, ipywidgets alone would take most of the time for whic
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import threading
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ _CODE = (
     "multislice_nb.magics.completion",
     "multislice_nb.widgets.control",
     "multislice_nb.widgets.board",
+    "multislice_nb.widgets.worker_tables",
     "multislice_nb.widgets.planner",  # with what it calculates with, most of what the tabs need
 )
 _LATER = 1.0
@@ -46,3 +48,4 @@ def _import() -> None:
     for module in _CODE:
         with contextlib.suppress(ImportError):  # without ipywidgets the panel is a table
             importlib.import_module(module)
+    gc.collect()  # else what was just made is gone through when the panel opens, which takes longer than the panel
