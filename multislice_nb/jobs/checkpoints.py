@@ -79,10 +79,10 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             save_interval_steps=1,
             max_to_keep=keep,
-            cleanup_tmp_directories=True,
             enable_async_checkpointing=True,
         )
         steps = epath.Path(self._store.child("steps").url.removeprefix("file://"))
+        self._drop_unfinished(steps)
         self._manager = ocp.CheckpointManager(steps, options=options)
         self._sealed: set[int] = set()
 
@@ -240,6 +240,18 @@ class Checkpoints:
                 f"{count} processes cannot go on from it.",
                 fix="Use as many workers as before, or iterators that are in step, as jobs.data.batches gives.",
             )
+
+    def _drop_unfinished(self, steps: Any) -> None:
+        """Remove what an earlier attempt had half written; the other processes wait for the first one's manager.
+
+        Orbax can do it too, but in the background, while it lists the same folder: where nothing else is in there, the
+        folder of a bucket is gone before it is read.
+        """
+        import jax
+
+        if jax.process_index() == 0 and steps.exists():
+            for name in self._ocp.path.step.tmp_checkpoints(steps):
+                (steps / name).rmtree()
 
     def _drop_after(self, step: int) -> None:
         """Remove checkpoints that were found damaged: their steps are to be saved again."""

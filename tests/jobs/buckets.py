@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import socket
+import sys
 import threading
 from functools import partial
 from http import HTTPStatus
@@ -69,6 +70,11 @@ def _read_apart(server: Any, made: Any, port: int, patch: pytest.MonkeyPatch) ->
         """Lets as many wait at its door as a gang has connections: each request is one."""
 
         request_queue_size = 128
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Tell of what goes wrong, but not of a worker that was lost in the middle of an answer."""
+            if not isinstance(sys.exception(), ConnectionError):
+                super().handle_error(request, client_address)
 
     class Thread(server.APIThread):  # type: ignore[misc]
         """Serves each connection in a thread of its own."""

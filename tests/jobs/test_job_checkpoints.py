@@ -127,6 +127,18 @@ def test_what_is_broken_in_a_bucket_is_no_checkpoint_either(bucket: str) -> None
     assert place.list("steps") == ["2", "4"]
 
 
+def test_one_that_never_became_whole_is_gone_before_others_are_looked_for(bucket: str) -> None:
+    """A run that was lost in its first save starts anew; in a bucket, its folder goes with what was in there."""
+    place = Store(f"{bucket}/first")
+    place.write("steps/3/state/part", b"1")
+    with Checkpoints(place.url, every=1) as checkpoints:
+        assert place.walk("steps") == {}
+        _, step = checkpoints.restore({"sum": jnp.zeros(())})
+        assert step == 0
+        checkpoints.after(1, {"sum": jnp.zeros(())})
+    assert place.list("steps") == ["1"]
+
+
 def test_with_nothing_whole_training_does_not_start_anew_unasked(tmp_path: Path) -> None:
     """Weeks of work are not overwritten from step nought: it is an error that says why."""
     train(tmp_path, 2)

@@ -96,7 +96,8 @@ def test_slices_lost_in_the_middle_and_again_change_nothing(
     """
     command = f"{TRAIN} --every 3 {SLOWLY.format(attempts=2)}"
     job = submit("rough", command, accelerator_type=TYPE, spot=True, store=f"{bucket}/rough")
-    look.until(job, lambda _: any(step >= 6 for step, _ in steps(job)), 180)
+    complete = "jobs/rough/checkpoints/steps/3/commit_success.txt"
+    look.until(job, lambda _: any(step >= 6 for step, _ in steps(job)) and job.store.exists(complete), 180)
     fault("stock-out", generation="v4")
     fault("preempt", node="rough-1")
     look.until(job, lambda status: status.state == "repairing")
