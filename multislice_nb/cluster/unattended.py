@@ -16,13 +16,12 @@ from multislice_nb.cluster.awaiting import CellLoop
 __all__ = ["ends_in_semicolon", "explain", "prepare_process", "prepare_shell"]
 
 _MISLEADING = (
-    (UserWarning, "To exit: use", ""),  # as a notebook's `exit` would
-    (
-        RuntimeWarning,
-        r"os\.fork\(\) was called",
-        "pty",
-    ),  # JAX's, at `!command`: it forks only to start a program
-    (Warning, "IProgress not found", ""),  # tqdm's, before it draws its bar as text
+    # How else to leave a notebook's kernel.
+    (UserWarning, "To exit: use", ""),
+    # JAX's, at `!command`: it forks only to start a program.
+    (RuntimeWarning, r"os\.fork\(\) was called", "pty"),
+    # tqdm's, before it draws its bar as text.
+    (Warning, "IProgress not found", ""),
 )
 
 
