@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,6 +12,7 @@ import yaml
 
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.jobs import JobSpec, jobset
+from tests.jobs.jobset_schema import SCHEMA
 
 SPEC = JobSpec(
     name="train",
@@ -25,9 +25,7 @@ SPEC = JobSpec(
 )
 
 
-# JobSet's own definition, with the Job and the pod in it.
-SCHEMA = json.loads((Path(__file__).parent / "jobset.schema.json").read_text())
-# What its admission webhook wants besides (kubernetes-sigs/jobset, pkg/webhooks/jobset_webhook.go).
+# What JobSet's admission webhook wants besides (kubernetes-sigs/jobset, pkg/webhooks/jobset_webhook.go).
 RULE = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 REASONS = {
     "BackoffLimitExceeded",
