@@ -27,6 +27,7 @@ from multislice_nb.cluster.inventory import Worker
 from multislice_nb.cluster.site import Site
 from multislice_nb.cluster.ssh import Connections
 from multislice_nb.tpu import AcceleratorType
+from tests.processes import gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -233,8 +234,6 @@ def test_a_gang_forms_runs_and_survives_a_cut(machines: Machines, tmp_path: Path
 
 def test_a_foreground_command_ends_with_its_connection(machines: Machines, tmp_path: Path) -> None:
     """When the notebook dies, what it ran in the foreground is ended there; what was detached goes on."""
-    import psutil
-
     from multislice_nb.cluster.journal import Journal
     from multislice_nb.cluster.shell import Shell
 
@@ -251,11 +250,7 @@ def test_a_foreground_command_ends_with_its_connection(machines: Machines, tmp_p
     result = shell.run("echo $$ > ~/pid; echo on; exec sleep 300", ranks=2, check=False, on_update=cut)
     assert result.errors[0] is not None
     assert result.errors[0].ename == "WorkerLost"
-    psutil.wait_procs(
-        [psutil.Process(int(pid_file.read_text()))] if psutil.pid_exists(int(pid_file.read_text())) else [],
-        timeout=15,
-    )
-    assert not psutil.pid_exists(int(pid_file.read_text()))
+    assert gone([int(pid_file.read_text())], 15)
     again = machines.connections(tmp_path / "known")
     sync(again.open, machines.site.workers, machines.site.host_keys, deadline=20)
     shell = Shell(again, machines.site.workers, Journal(tmp_path / "logs", machines.site.workers))
@@ -309,12 +304,9 @@ def test_a_command_as_the_way(machines: Machines, tmp_path: Path) -> None:
     shown = sync(connections.run_all, "echo through")
     assert [end.stdout for end in shown.values()] == ["through\n"] * 2
     sync(connections.close)
-    import psutil
-
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
-    assert not alive
+    assert gone(pids)
 
 
 def test_a_worker_is_held_to_the_key_it_showed_first(machines: Machines, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from multislice_nb import errors
 from multislice_nb.cluster import GangSettings, registry
 from multislice_nb.cluster.cluster import SubsetWarning
 from multislice_nb.cluster.formation import Formation
+from tests.processes import gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -409,10 +410,7 @@ def test_shutdown_leaves_no_process(cluster: Cluster, emulator_home: Path) -> No
     """After a shutdown, engines, controller and nannies are gone from every worker."""
     pids = cluster.run("import os\nos.getpid()").values
     cluster.shutdown()
-    gone, alive = psutil.wait_procs(
-        [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10
-    )
-    assert not alive, gone
+    assert gone(pids)
     marked = []
     for process in psutil.process_iter(["cmdline"]):
         command = " ".join(process.info["cmdline"] or [])

@@ -8,10 +8,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from multislice_nb import errors
+from tests.processes import gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 
     from multislice_nb.cluster.progress import CellProgress
     from multislice_nb.cluster.reach import Reach
-
-
-def gone(pids: list[int]) -> bool:
-    """Whether all these processes end, waiting for that."""
-    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    _, alive = psutil.wait_procs(left, timeout=10)
-    return not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def once_printed(text: str, act: Callable[[], object]) -> Callable[[CellProgress], None]:
