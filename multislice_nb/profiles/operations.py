@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,6 +32,7 @@ _CONTAINER = re.compile(r"(while|conditional|call)([.\d]|$)")
 _BEGIN_OR_WAIT = re.compile(r"-(start|done)([.\d]|$)")
 
 
+@functools.lru_cache(maxsize=4096)  # each step runs the same operations
 def kind_of(operation: str) -> str | None:
     """The kind of collective that an HLO operation is, as in `all-reduce`; None for one that computes.
 

@@ -107,8 +107,10 @@ def _of_threads(plane: Any, device: str) -> Iterator[_Operation]:
         for event in line.events:
             stats = dict(event.stats)
             name = stats.get("hlo_op")
-            kind = None if name is None else kind_of(str(name))
-            if kind is not None or (name is not None and computes(str(name))):
+            if name is None:
+                continue
+            kind = kind_of(str(name))
+            if kind is not None or computes(str(name)):
                 which = f"{device}{stats.get('device_ordinal', 0)}" if device.endswith(":") else device
                 yield _Operation(which, kind, _interval(event))
 
