@@ -1,8 +1,26 @@
-"""Numbers and times as people write them, the same in every sentence, table and figure."""
+"""Numbers, times and guesses as people write them, the same in every sentence, table and figure."""
 
 from __future__ import annotations
 
-__all__ = ["grouped", "lasted"]
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["did_you_mean", "grouped", "lasted"]
+
+
+def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """`Did you mean fsdp?`; empty where nothing that is known is like the word.
+
+    Args:
+        word: What somebody wrote.
+        known: What there is.
+        cutoff: How alike it must be, from 0 to 1, as difflib has it.
+    """
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return f"Did you mean {near[0]}?" if near else ""
 
 
 def grouped(number: float) -> str:

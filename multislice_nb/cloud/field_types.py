@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING
 
+from multislice_nb._texts import did_you_mean
 from multislice_nb.cloud.field_checks import Fault
 from multislice_nb.errors import InvalidRequestError
 
@@ -22,7 +22,7 @@ _TAKEN: dict[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "True or False"),
     "Mapping[str, str]": ((Mapping,), "a dictionary"),
     "str | Path | None": ((str, Path, NoneType), "its text, or its file as a Path"),
-    "tuple[str, ...]": ((str, Iterable), "a list of texts"),
+    "tuple[str, ...]": ((Iterable,), "a list of texts"),
 }
 """By how a field is annotated; numbers, times and disks have checks of their own."""
 _READ_FROM_ANYTHING = {"accelerator_type", "type"}
@@ -52,8 +52,7 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
     fields = list(known)
     unknown = [name for name in given if name not in fields]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], fields, n=1)
         raise InvalidRequestError(
             f"A request has no field {unknown[0]}.",
-            fix=f"Did you mean {near[0]}?" if near else f"It has {', '.join(fields)}.",
+            fix=did_you_mean(unknown[0], fields) or f"It has {', '.join(fields)}.",
         )

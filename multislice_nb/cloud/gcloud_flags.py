@@ -7,9 +7,9 @@ what people know can be pasted.
 from __future__ import annotations
 
 import argparse
-import difflib
 from typing import NoReturn
 
+from multislice_nb._texts import did_you_mean
 from multislice_nb.errors import InvalidRequestError
 
 __all__ = ["add_create_flags", "join_dict", "join_list", "parse_create", "split_dict", "split_list"]
@@ -95,8 +95,7 @@ def _unknown_flag(word: str, parser: argparse.ArgumentParser) -> tuple[str, str]
     if flag in _REFUSED:
         return f"{flag} is not supported: {_REFUSED[flag]}.", "Leave it out, or run the command with gcloud."
     known = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - argparse has no other way to ask
-    near = difflib.get_close_matches(flag, known, 1)
-    return f"{flag} is no flag of create.", f"Did you mean {near[0]}?" if near else "See --help."
+    return f"{flag} is no flag of create.", did_you_mean(flag, known) or "See --help."
 
 
 def split_list(text: str) -> tuple[str, ...]:

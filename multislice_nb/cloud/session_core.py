@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import uuid
 from typing import TYPE_CHECKING, Any, cast
 
+from multislice_nb._texts import did_you_mean
 from multislice_nb.cloud import capacity
 from multislice_nb.cloud._home import at_home
 from multislice_nb.cloud.collection import QueuedResources
@@ -193,8 +193,7 @@ class CloudCore:
             there = [status.name for status in await self.provider.list_queued_resources(zone)]
         except CloudError:
             return ""  # that there is none of that name is the error to tell
-        near = difflib.get_close_matches(name, there, n=1)
-        return f"Did you mean {near[0]}? " if near else ""
+        return f"{did_you_mean(name, there)} ".lstrip()
 
     @at_home
     async def anodes(self, zone: str | None = None) -> tuple[NodeStatus, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import difflib
 import functools
 import importlib.resources
 import json
@@ -15,6 +14,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb._texts import did_you_mean
 from multislice_nb.errors import ExperimentError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -166,5 +166,4 @@ def _read(path: Path) -> Notebook:
 
 
 def _near(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]}?" if close else ""
+    return f" {did_you_mean(word, known, cutoff=0.5)}".rstrip()

@@ -17,12 +17,12 @@ target_spread: 0.02
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb._texts import did_you_mean
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.experiments.request import SweepRequest
 from multislice_nb.experiments.training import Options
@@ -123,8 +123,7 @@ def _only(given: Mapping[str, Any], kind: type[Any], what: str) -> None:
 
 
 def _near(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" Did you mean {close[0]}?" if close else ""
+    return f" {did_you_mean(str(name), known)}".rstrip()
 
 
 def _choices(known: Any) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from typing import TYPE_CHECKING
 
+from multislice_nb._texts import did_you_mean
 from multislice_nb.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -38,11 +38,10 @@ def require_script(command: str, files: Sequence[str] | None) -> None:
             f"The command runs {script}, and no code goes with the job.",
             fix="Name the folder that holds it: folder='.', or --folder . on the command line.",
         )
-    near = difflib.get_close_matches(script, files, n=1)
-    hint = f"Did you mean {near[0]}? " if near else ""
+    fix = "Name it as it is seen from there; what .gitignore names does not go with a job."
     raise InvalidRequestError(
         f"The command runs {script}, which is not in the job's folder.",
-        fix=f"{hint}Name it as it is seen from there; what .gitignore names does not go with a job.",
+        fix=f"{did_you_mean(script, files)} {fix}".lstrip(),
     )
 
 
