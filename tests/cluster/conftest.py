@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from multislice_nb.cluster import GangSettings
+from tests.gangs import attached
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -17,17 +20,16 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def cluster(emulator_home: Path) -> Iterator[Cluster]:
     """2 slices of v4-16: 4 workers, 16 devices."""
-    import multislice_nb as ms
+    with attached("gang", "v4-16") as gang:
+        yield gang
 
-    cloud = ms.connect()
-    queued_resource = cloud.create("gang", accelerator_type="v4-16", node_count=2)
-    try:
-        queued_resource.wait(timeout=60)
-        attached = ms.attach(queued_resource)
-        yield attached
-        attached.shutdown()
-    finally:
-        queued_resource.delete(force=True)
+
+@pytest.fixture
+def hasty(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with short graces, so that a test of a failure takes seconds."""
+    kept, cluster.settings = cluster.settings, GangSettings(grace=1.0, interrupt_grace=2.0)
+    yield cluster
+    cluster.settings = kept
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import multislice_nb as ms
 from multislice_nb import errors
+from tests.gangs import attached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,14 +31,8 @@ over_all = jax.jit(jax.shard_map(lambda a: jax.lax.psum(a, "all"), mesh=mesh, in
 @pytest.fixture(scope="module")
 def eight(emulator_home: Path) -> Iterator[Cluster]:
     """2 slices of v4-32: 8 workers, 32 devices."""
-    queued_resource = ms.connect().create("eight", accelerator_type="v4-32", node_count=2)
-    try:
-        queued_resource.wait(timeout=60)
-        attached = ms.attach(queued_resource)
-        yield attached
-        attached.shutdown()
-    finally:
-        queued_resource.delete(force=True)
+    with attached("eight", "v4-32") as gang:
+        yield gang
 
 
 @pytest.mark.timeout(180)

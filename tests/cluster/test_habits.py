@@ -11,37 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from multislice_nb import errors
-from multislice_nb.cluster import GangSettings
 from multislice_nb.magics.cells import CellInterrupted, run_cell
+from tests.gangs import interrupt_once_printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from multislice_nb.cluster import Cluster
-    from multislice_nb.cluster.progress import CellProgress
 
 pytestmark = pytest.mark.timeout(120)
 
 GROUPS = Path("/sys/fs/cgroup")
 """Where the kernel's groups of processes are, memory having its own folder in the first version of them."""
-
-
-@pytest.fixture
-def hasty(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with short graces, so that a test of a failure takes seconds."""
-    kept, cluster.settings = cluster.settings, GangSettings(grace=1.0, interrupt_grace=2.0)
-    yield cluster
-    cluster.settings = kept
-
-
-def interrupt_once_printed(text: str) -> Callable[[CellProgress], None]:
-    """Send this process a Ctrl-C as soon as the cell has printed `text`."""
-
-    def look(progress: CellProgress) -> None:
-        if text in str(progress):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    return look
 
 
 def test_top_level_await(cluster: Cluster) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import signal
 import stat
 import subprocess
 import sys
@@ -18,36 +16,17 @@ import pytest
 
 import multislice_nb as ms
 from multislice_nb import errors
-from multislice_nb.cluster import GangSettings, registry
+from multislice_nb.cluster import registry
 from multislice_nb.cluster.cluster import SubsetWarning
 from multislice_nb.cluster.formation import Formation
+from tests.gangs import interrupt_once_printed
 from tests.processes import gone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from multislice_nb.cluster import Cluster
     from multislice_nb.cluster.progress import CellProgress
 
 BARRIER = "from jax.experimental import multihost_utils; multihost_utils.sync_global_devices('b')"
-
-
-@pytest.fixture
-def hasty(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with short graces, so that a test of a failure takes seconds."""
-    kept, cluster.settings = cluster.settings, GangSettings(grace=1.0, interrupt_grace=2.0)
-    yield cluster
-    cluster.settings = kept
-
-
-def interrupt_once_printed(text: str) -> Callable[[CellProgress], None]:
-    """Send this process a Ctrl-C as soon as the cell has printed `text`."""
-
-    def look(progress: CellProgress) -> None:
-        if text in str(progress):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    return look
 
 
 def test_every_worker_sees_every_device(cluster: Cluster) -> None:

@@ -17,6 +17,7 @@ from multislice_nb.cluster import GangSettings
 from multislice_nb.errors import WorkerError
 from multislice_nb.experiments import MLP, Configuration
 from multislice_nb.sharding import Parallelism
+from tests.gangs import attached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,15 +34,9 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture(scope="module")
 def slices(emulator_home: Path) -> Iterator[Cluster]:
     """2 slices of v4-8: 2 workers, 8 devices, with short graces."""
-    queued_resource = ms.connect().create("sweeps", accelerator_type="v4-8", node_count=2)
-    try:
-        queued_resource.wait(timeout=60)
-        cluster = ms.attach(queued_resource)
+    with attached("sweeps", "v4-8") as cluster:
         cluster.settings = GangSettings(grace=1.0, interrupt_grace=2.0)
         yield cluster
-        cluster.shutdown()
-    finally:
-        queued_resource.delete(force=True)
 
 
 class Delayed:
