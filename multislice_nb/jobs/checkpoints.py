@@ -20,6 +20,8 @@ import hashlib
 import importlib.util
 import json
 import os
+import sys
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -80,9 +82,12 @@ class Checkpoints:
             save_interval_steps=1,
             max_to_keep=keep,
             enable_async_checkpointing=True,
+            async_options=ocp.AsyncOptions(barrier_sync_fn=self._meet),
         )
         steps = epath.Path(self._store.child("steps").url.removeprefix("file://"))
         self._drop_unfinished(steps)
+        self._barrier = ocp.multihost.get_barrier_sync_fn()
+        self._last, self._saver, self._failed = 0, threading.get_ident(), False
         self._manager = ocp.CheckpointManager(steps, options=options)
         self._sealed: set[int] = set()
 
@@ -128,7 +133,12 @@ class Checkpoints:
             step: How many steps the state has seen.
             state: The state.
             data: The data iterator.
+
+        Raises:
+            CheckpointError: The save before, which went on in the background, has failed.
         """
+        if self._failed:
+            self._finish()
         if self._preempted(step):
             self.save(step, state, data)
             self.close()
@@ -137,19 +147,29 @@ class Checkpoints:
             self.save(step, state, data)
 
     def save(self, step: int, state: Any, data: Resumable | None = None) -> None:
-        """Save in the background; the one before is complete when this returns."""
+        """Save in the background; the one before is complete when this returns.
+
+        Raises:
+            CheckpointError: The one before has failed.
+        """
+        self._finish()
         if step in self._manager.all_steps():
             return
         ocp = self._ocp
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state), data=ocp.args.JsonSave({"states": _states(data)})
         )
+        self._last, self._saver = step, threading.get_ident()
         self._manager.save(step, args=items, force=True)
         self._seal(but=step)
 
     def close(self) -> None:
-        """Wait until everything is saved."""
-        self._manager.wait_until_finished()
+        """Wait until everything is saved.
+
+        Raises:
+            CheckpointError: The last save has failed.
+        """
+        self._finish()
         self._seal()
         self._manager.close()
 
@@ -168,6 +188,31 @@ class Checkpoints:
         if not jax.distributed.is_initialized() or not config.jax_enable_preemption_service:
             return False
         return bool(multihost_utils.reached_preemption_sync_point(step))
+
+    def _finish(self) -> None:
+        """Wait for the save that is under way in the background."""
+        import jax
+
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            raise CheckpointError(
+                f"Checkpoint {self._last} could not be saved by process {jax.process_index()}: {_told(error)}",
+                fix=f"See that this worker can write to {self._store.url}.",
+            ) from error
+
+    def _meet(self, *, key: str, timeout_ms: int) -> None:
+        """Wait at one of Orbax's barriers until all processes are there, unless this one's save has failed.
+
+        Orbax has the one whose save has failed wait for the others, and the others wait for that save, all for up to
+        twenty minutes. Its error would be known then, and its process cannot end before.
+        """
+        error = sys.exception()
+        # Where the caller saves while it handles an error of its own, that says nothing of the save.
+        if error is not None and threading.get_ident() != self._saver:
+            self._failed = True
+            raise error
+        self._barrier(key=key, timeout_ms=timeout_ms)
 
     # What was saved is remembered file by file, and compared before it is loaded.
 
@@ -220,7 +265,7 @@ class Checkpoints:
         try:
             restored = self._manager.restore(step, args=items)
         except Exception as error:  # noqa: BLE001 - whatever the formats' libraries raise: it is told, and decided on
-            trouble = f"{type(error).__name__}: {str(error)[:300]}"
+            trouble = _told(error)
         return restored, _first(trouble)
 
     def _move(self, data: Resumable | None, saved: Any, step: int) -> None:
@@ -262,6 +307,10 @@ class Checkpoints:
     @staticmethod
     def _warn(text: str) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:300]}"
 
 
 def _manifest(step: int) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
@@ -32,7 +32,7 @@ def serving(bucket: str = "bucket") -> Iterator[str]:
         patch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://127.0.0.1:{port}")
         patch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         _read_apart(server, made, port, patch)
-        _know_preconditions(server, patch)
+        _know_generations(server, patch)
         # After every upload it writes down all it has, for its next start, which takes longer and longer.
         patch.setattr(server.Storage, "_write_config_to_file", lambda _: None)
         # It logs as an error whatever is asked for and is not there, which is what a gang does all the time.
@@ -42,6 +42,24 @@ def serving(bucket: str = "bucket") -> Iterator[str]:
             yield f"gs://{bucket}"
         finally:
             made.stop()
+
+
+@contextlib.contextmanager
+def refusing(part: str) -> Iterator[None]:
+    """Every upload to a name with this in it is forbidden."""
+    server = pytest.importorskip("gcp_storage_emulator.server")
+    handle = server.Router.handle
+
+    def refused(router: Any, method: str) -> None:
+        request = router._request_handler
+        if method == "POST" and part in request.path:
+            request.send_error(HTTPStatus.FORBIDDEN, "storage.objects.create is missing")
+        else:
+            handle(router, method)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server.Router, "handle", refused)
+        yield
 
 
 def _read_apart(server: Any, made: Any, port: int, patch: pytest.MonkeyPatch) -> None:
@@ -89,22 +107,38 @@ def _read_apart(server: Any, made: Any, port: int, patch: pytest.MonkeyPatch) ->
     made._api = Thread("127.0.0.1", port, made._storage)
 
 
-def _know_preconditions(server: Any, patch: pytest.MonkeyPatch) -> None:
-    """Teach the server the one rule of Cloud Storage that it lacks: generation nought means "not yet there".
+def _know_generations(server: Any, patch: pytest.MonkeyPatch) -> None:
+    """Teach the server what it lacks of Cloud Storage: the generation of what is read, and conditions on generations.
 
-    It serves one request at a time, so that nobody comes between the look and the upload.
+    Checkpoints are written under such conditions: https://cloud.google.com/storage/docs/request-preconditions.
+    The server serves one request at a time, so that nobody comes between the look and what is done then.
     """
-    insert = server.objects.insert
-
-    def checked(request: Any, response: Any, storage: Any) -> None:
-        if request.query.get("ifGenerationMatch") == ["0"]:
-            name = request.query.get("name", [None])[0] or request.data["meta"]["name"]
-            if name in storage.objects.get(request.params["bucket_name"], {}):
-                response.status = HTTPStatus.PRECONDITION_FAILED
-                response.json({"error": {"code": 412, "message": "conditionNotMet"}})
-                return
-        insert(request, response, storage)
-
+    objects = server.objects
+    names = {objects.insert: _uploaded, objects.get: _named, objects.download: _named, objects.delete: _named}
     for _, methods in server.HANDLERS:
-        if methods.get("POST") is insert:
-            patch.setitem(methods, "POST", checked)
+        for method, do in list(methods.items()):
+            if do in names:
+                patch.setitem(methods, method, partial(_conditional, do, names[do]))
+
+
+def _conditional(do: Any, name: Callable[[Any], str], request: Any, response: Any, storage: Any) -> None:
+    there = storage.objects.get(request.params["bucket_name"], {}).get(name(request), {})
+    generation = there.get("generation", "0")
+    wanted, known = (request.query.get(f"ifGeneration{rule}", [""])[0] for rule in ("Match", "NotMatch"))
+    if wanted not in {"", generation}:
+        response.status = HTTPStatus.PRECONDITION_FAILED
+        response.json({"error": {"code": 412, "message": "conditionNotMet"}})
+    elif there and known == generation:
+        response.status = HTTPStatus.NOT_MODIFIED
+    else:
+        if there:
+            response["x-goog-generation"] = generation
+        do(request, response, storage)
+
+
+def _uploaded(request: Any) -> str:
+    return str(request.query.get("name", [None])[0] or request.data["meta"]["name"])
+
+
+def _named(request: Any) -> str:
+    return str(request.params["object_id"])

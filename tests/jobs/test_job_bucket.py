@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from base64 import b64encode
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from multislice_nb import jobs
 from multislice_nb.errors import InvalidRequestError
+from multislice_nb.jobs.submitting import emulator_limits
+from tests.jobs.buckets import refusing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,3 +91,20 @@ def test_a_store_that_the_workers_cannot_reach_is_refused(
     monkeypatch.setattr(type(cloud), "is_emulator", False)
     with pytest.raises(InvalidRequestError, match="cannot reach"):
         jobs.submit("near", "true", accelerator_type="v4-8", store=store, cloud=cloud)
+
+
+@pytest.mark.timeout(240)
+def test_a_worker_that_may_not_save_ends_the_run_and_is_named(
+    submit: Callable[..., jobs.Job], bucket: str, look: Any
+) -> None:
+    """Nobody waits for a checkpoint that cannot become whole: not its worker, and not the others."""
+    train = "python3 -m multislice_nb.jobs.reference.train --steps 500 --every 2 --pause 0.2"
+    with refusing("ocdbt.process_1"):
+        limits = replace(emulator_limits(), max_restarts=0)
+        job = submit("denied", train, store=f"{bucket}/denied", limits=limits)
+        status = look.done(job, "failed", 120)
+    assert [attempt.kind for attempt in status.attempts] == ["failure"], look.told(job)
+    assert "rank 1 (slice 1, worker 0)" in status.attempts[-1].reason, look.told(job)
+    said = look.texts(job, ranks=[1])
+    assert any("CheckpointError: Checkpoint 2 could not be saved by process 1" in text for text in said), said
+    assert any("storage.objects.create is missing" in text or "403" in text for text in said), said

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +11,7 @@ from multislice_nb.errors import CheckpointError, ConfigurationError, InvalidReq
 from multislice_nb.jobs.checkpoints import Checkpoints
 from multislice_nb.jobs.data import batches
 from multislice_nb.jobs.store import Store
+from tests.jobs.buckets import refusing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,6 +140,35 @@ def test_one_that_never_became_whole_is_gone_before_others_are_looked_for(bucket
         assert step == 0
         checkpoints.after(1, {"sum": jnp.zeros(())})
     assert place.list("steps") == ["1"]
+
+
+def test_a_save_that_failed_is_told_with_the_next_step(bucket: str) -> None:
+    """It goes on in the background, and its error does not wait for the next save."""
+    checkpoints = Checkpoints(f"{bucket}/refused", every=1000)
+    state = {"sum": jnp.ones(())}
+
+    def go_on() -> None:
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit:
+            checkpoints.after(2, state)
+
+    with refusing("ocdbt"):
+        checkpoints.save(1, state)
+        with pytest.raises(CheckpointError, match=r"^Checkpoint 1 could not be saved by process 0"):
+            go_on()
+    checkpoints.close()
+    assert restored(f"{bucket}/refused")[1] == 0  # what there is of it is none
+
+
+def test_what_is_saved_while_an_error_is_handled_is_saved(tmp_path: Path) -> None:
+    """As on Ctrl-C: that error is not the save's own."""
+    data = batches(list(range(100)), batch_size=4)
+    with Checkpoints(tmp_path, every=1000) as checkpoints:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            checkpoints.save(3, {"sum": jnp.ones(())}, data)
+    assert restored(tmp_path)[:2] == (1.0, 3)
 
 
 def test_with_nothing_whole_training_does_not_start_anew_unasked(tmp_path: Path) -> None:

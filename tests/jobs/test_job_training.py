@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from multislice_nb.cloud import Cloud
-
     Submit = Callable[..., jobs.Job]
     Fault = Callable[..., None]
     Steps = dict[tuple[int, int], tuple[float, tuple[int, ...]]]
@@ -87,8 +85,6 @@ def kinds(job: jobs.Job) -> list[str]:
     return [attempt.kind for attempt in job.status().attempts]
 
 
-# After a slice was lost in the middle of a save, the next save into a bucket was seen to hang; why is not known yet.
-@pytest.mark.flaky(reruns=2)
 def test_slices_lost_in_the_middle_and_again_change_nothing(
     submit: Submit, fault: Fault, calm: jobs.Job, bucket: str, look: Any
 ) -> None:
@@ -125,32 +121,52 @@ def test_slices_lost_in_the_middle_and_again_change_nothing(
     assert records(alone) == records(whole)
 
 
+def half_written(job: jobs.Job) -> str:
+    """The checkpoint that is not whole: in a folder by its name, in a bucket by what it lacks; none, nothing."""
+    place = f"jobs/{job.name}/checkpoints/steps"
+    names = [name.rstrip("/") for name in job.store.list(place)]
+    if job.store.is_local:
+        drafts = [name for name in names if "tmp" in name]
+    else:
+        drafts = [name for name in names if not job.store.exists(f"{place}/{name}/commit_success.txt")]
+    return drafts[0] if drafts else ""
+
+
 def stopped_in_a_save(job: jobs.Job, fault: Fault, node: str) -> str:
     """Stop a slice in its tracks at a moment when a checkpoint is half written; gives that one's name."""
     limit = time.monotonic() + 180
     while time.monotonic() < limit:
         fault("hang", node=node)
-        drafts = [name for name in job.store.list("jobs/early/checkpoints/steps") if "tmp" in name]
-        if drafts:
-            return drafts[0]
+        if draft := half_written(job):
+            return draft
         fault("hang", node=node, on=False)
         assert not job.status().is_over
         time.sleep(0.02)
     raise AssertionError("no save was met")
 
 
+@pytest.mark.parametrize("where", ["folder", "bucket"])
 def test_slices_lost_while_starting_and_while_saving_change_nothing(
-    submit: Submit, fault: Fault, calm: jobs.Job, cloud: Cloud, look: Any
+    submit: Submit,
+    fault: Fault,
+    calm: jobs.Job,
+    bucket: str,
+    tmp_path: Path,
+    look: Any,
+    where: str,
 ) -> None:
     """One slice goes before the first step, the other with half a checkpoint, which is never loaded."""
-    job = submit("early", f"{TRAIN} --every 1 {SLOWLY.format(attempts=2)}", accelerator_type=TYPE, spot=True)
+    command = f"{TRAIN} --every 1 {SLOWLY.format(attempts=2)}"
+    name, store = f"early-{where}", tmp_path if where == "folder" else f"{bucket}/early"
+    job = submit(name, command, accelerator_type=TYPE, spot=True, store=store)
     look.until(job, lambda status: status.queued_resource == "ACTIVE")
     assert not steps(job)
-    fault("preempt", node="early-1")
+    fault("preempt", node=f"{name}-1")
     look.until(job, lambda _: any(step >= 2 for step, _ in steps(job)), 180)
-    draft = stopped_in_a_save(job, fault, "early-1")
-    fault("preempt", node="early-1")
+    draft = stopped_in_a_save(job, fault, f"{name}-1")
+    fault("preempt", node=f"{name}-1")
     assert job.wait(timeout=240).state == "succeeded", look.told(job)
     assert kinds(job)[-2:] == ["repair", "success"], look.told(job)
-    assert draft not in job.store.list("jobs/early/checkpoints/steps")
+    assert half_written(job) == ""
+    assert where == "bucket" or draft not in job.store.list(f"jobs/{name}/checkpoints/steps")
     assert_same(job, expected(calm, look))
