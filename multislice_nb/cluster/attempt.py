@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb._texts import grouped
 from multislice_nb.cluster.streams import flush
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def pack(value: object) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - any object may refuse to be pickled, in any way
         return {"text": _text(value), "why": f"it cannot be pickled: {error}"[:500]}
     if buffer.tell() > LARGEST_VALUE:
-        return {"text": _text(value), "why": f"it is {buffer.tell():,} bytes pickled"}
+        return {"text": _text(value), "why": f"it is {grouped(buffer.tell())} bytes pickled"}
     return {"pickle": buffer.getvalue()}
 
 
@@ -145,7 +146,7 @@ def _cut(text: str) -> str:
     if over <= 0:
         return text
     half = LONGEST_TEXT // 2
-    return f"{text[:half]}\n… {over:,} characters left out …\n{text[-half:]}"
+    return f"{text[:half]}\n… {grouped(over)} characters left out …\n{text[-half:]}"
 
 
 def _message(error: BaseException) -> str:

@@ -144,6 +144,7 @@ def submit(
     from multislice_nb.jobs.job import Job
     from multislice_nb.jobs.package import pack
 
+    _refuse_limits(request)
     cloud = cloud or connect()
     store = store if isinstance(store, Store) else Store(store) if store else default_store()
     _check_reach(store, cloud)
@@ -183,6 +184,16 @@ def submit(
         store.create(layout.package_key(package.name), package.content)
     store.create(layout.package_key(library.name), library.content)
     return launch(cloud, store, spec, 1)
+
+
+def _refuse_limits(request: Mapping[str, Any]) -> None:
+    """Say where limits are passed to who passes them beside the rest, as the command line does."""
+    strays = {name: value for name, value in request.items() if name in Limits.__dataclass_fields__}
+    if strays:
+        given = ", ".join(f"{name}={value!r}" for name, value in strays.items())
+        raise InvalidRequestError(
+            f"{next(iter(strays))} is one of a job's limits.", fix=f"Pass it there: limits=Limits({given})."
+        )
 
 
 def _check_reach(store: Store, cloud: Cloud) -> None:

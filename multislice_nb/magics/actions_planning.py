@@ -33,19 +33,23 @@ class PlanningActions(Base):
     ) -> Plan | Plans:
         """`plan`."""
         from multislice_nb.experiments import planning
-        from multislice_nb.sharding import Plans
+        from multislice_nb.sharding import Plans, parse_strategy
+        from multislice_nb.tpu import AcceleratorType
 
+        named = () if tuple(strategies) == _ALL else strategies
+        devices, slices = AcceleratorType.parse(accelerator_type).device_count, options.get("slices", 1)
+        for strategy in named:  # before anything is said to be compiled
+            parse_strategy(strategy, devices, slices)
         options |= {"accelerator_type": accelerator_type, "workload": self._workload(workload)}
         doing = f"Compiling {', '.join(strategies)} for {accelerator_type}"
         line = self._line()
         line.show(doing, step=doing)
-        if len(strategies) == len(batches) == 1 and tuple(strategies) != _ALL:
-            plan = planning.plan(strategy=strategies[0], batch=batches[0], **options)
+        if len(named) == len(batches) == 1:
+            plan = planning.plan(strategy=named[0], batch=batches[0], **options)
             self._plans = Plans([plan])
             line.end()
             return plan
-        chosen = None if tuple(strategies) == _ALL else strategies
-        self._plans = planning.compare_plans(strategies=chosen, batches=batches, **options)
+        self._plans = planning.compare_plans(strategies=named or None, batches=batches, **options)
         line.end()
         return self._plans
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from multislice_nb import jobs
-from multislice_nb.errors import AlreadyExistsError, FailedPreconditionError
+from multislice_nb.errors import AlreadyExistsError, FailedPreconditionError, InvalidRequestError
 from multislice_nb.jobs.submitting import emulator_limits
 
 if TYPE_CHECKING:
@@ -229,6 +229,13 @@ def test_a_dry_run_shows_everything_and_does_nothing(submit: Submit, cloud: Clou
     assert not (tmp_path / "store").exists()
     script = str(plan.request.startup_script)  # type: ignore[union-attr]
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_limits_given_beside_the_rest_are_told_their_place(submit: Submit, tmp_path: Path) -> None:
+    """On the command line they are flags like the others."""
+    with pytest.raises(InvalidRequestError, match=r"limits=Limits\(max_restarts=0, backoff=1\)"):
+        submit("strays", "echo", max_restarts=0, spot=True, backoff=1)
+    assert not (tmp_path / "store").exists()
 
 
 def test_workers_that_cannot_read_the_store_give_their_slices_back(submit: Submit, look: Any) -> None:

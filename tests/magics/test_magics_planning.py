@@ -74,6 +74,16 @@ def test_plans_are_made_drawn_and_put_side_by_side(
         run(f"%multislice plan {model} --batch 256 --workload model")
 
 
+@pytest.mark.parametrize("what", ["--accelerator-type v4-8 --strategy frob", "--accelerator-type v4-9"])
+def test_nothing_is_said_to_be_compiled_that_cannot_be(
+    run: Run, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    """A strategy or slice that there is not is told, and nothing else."""
+    with pytest.raises(errors.MultisliceError):
+        run(f"%multislice plan {what} --batch 256")
+    assert "Compiling" not in capsys.readouterr().out
+
+
 def test_notebooks_run_with_parameters(run: Run, tmp_path: Path) -> None:
     """`experiment` lists notebooks, runs one with typed parameters, or every combination; `runs` has them all."""
     nbformat = pytest.importorskip("nbformat")
