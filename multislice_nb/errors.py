@@ -242,3 +242,7 @@ class StoreError(JobError, OSError):
 
 class CheckpointError(JobError):
     """There are checkpoints, and none of them can be gone on from."""
+
+
+class SaveError(JobError):
+    """A checkpoint could not be written; another start may succeed."""

@@ -32,7 +32,9 @@ def own_home(home: Path | None = None, **variables: str) -> Iterator[Path]:
             # What an ending process still writes there must not hide how the block ended.
             folder = tempfile.TemporaryDirectory(prefix="multislice-", ignore_cleanup_errors=True)
             home = Path(stack.enter_context(folder))
-        stack.enter_context(_environment({"MULTISLICE_NB_HOME": str(home), **variables}))
+        stack.enter_context(
+            _environment({"MULTISLICE_NB_EMULATOR": "1", "MULTISLICE_NB_HOME": str(home), **variables})
+        )
         stack.callback(daemon.stop)
         yield home
 

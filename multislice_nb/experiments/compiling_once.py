@@ -45,15 +45,18 @@ def compile_once(lowered: jax.stages.Lowered, devices: Iterable[jax.Device]) -> 
         jax.errors.JaxRuntimeError: It does not compile.
     """
     store = _store()
+    devices = list(devices)
     processes = {device.process_index for device in devices}
     if store is None or len(processes) == 1:
         return lowered.compile()
-    name = f"multislice_nb/program/{hashlib.sha256(lowered.as_text().encode()).hexdigest()}"
+    # The text has the shape of the mesh, and not which device is where in it.
+    program = f"{[device.id for device in devices]}\0{lowered.as_text()}"
+    name = f"multislice_nb/program/{hashlib.sha256(program.encode()).hexdigest()}"
     first = min(processes)
     if jax.process_index() == first:
         return _published(store, name, lowered)
-    program = _awaited(store, name, first)
-    return lowered.compile() if program == _NOT_COMPILED else _loaded(program)
+    found = _awaited(store, name, first)
+    return lowered.compile() if found == _NOT_COMPILED else _loaded(found)
 
 
 def _store() -> Any:

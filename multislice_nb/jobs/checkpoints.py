@@ -25,7 +25,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from multislice_nb.errors import CheckpointError, ConfigurationError
+from multislice_nb.errors import CheckpointError, ConfigurationError, SaveError
 from multislice_nb.jobs.distributed import PREEMPTED_EXIT
 from multislice_nb.jobs.store import Store
 
@@ -135,7 +135,7 @@ class Checkpoints:
             data: The data iterator.
 
         Raises:
-            CheckpointError: The save before, which went on in the background, has failed.
+            SaveError: The save before, which went on in the background, has failed.
         """
         if self._failed:
             self._finish()
@@ -150,7 +150,7 @@ class Checkpoints:
         """Save in the background; the one before is complete when this returns.
 
         Raises:
-            CheckpointError: The one before has failed.
+            SaveError: The one before has failed.
         """
         self._finish()
         if step in self._manager.all_steps():
@@ -167,7 +167,7 @@ class Checkpoints:
         """Wait until everything is saved.
 
         Raises:
-            CheckpointError: The last save has failed.
+            SaveError: The last save has failed.
         """
         self._finish()
         self._seal()
@@ -196,7 +196,7 @@ class Checkpoints:
         try:
             self._manager.wait_until_finished()
         except Exception as error:
-            raise CheckpointError(
+            raise SaveError(
                 f"Checkpoint {self._last} could not be saved by process {jax.process_index()}: {_told(error)}",
                 fix=f"See that this worker can write to {self._store.url}.",
             ) from error

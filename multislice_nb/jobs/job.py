@@ -136,7 +136,7 @@ class Job:
         Called by `wait`, and by `multislice_nb.jobs.list()` for every job.
         """
         status = self.status()
-        if not status.is_over:
+        if not status.is_over or not self._run_document(status.run):  # over, or not asked for yet
             return status
         here = self._run_store(status.run)
         gang = Gang(here, self.spec)

@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import jax
+
     from multislice_nb.sharding.parallelism import Parallelism
 
 __all__ = ["CompileRequest", "main"]
 
-FORMAT = 4  # of the result; what is cached in another one is compiled again
+FORMAT = 5  # of the result; what is cached in another one is compiled again
 _UNITS = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
 _SIZE = r"([0-9.]+)([KMGT]?)"
 _NEEDED = (
@@ -102,7 +104,7 @@ def _answer(request: CompileRequest) -> dict[str, Any]:
     mesh = make_mesh(request.parallelism, _devices(request))
     function, arguments = program(mesh) if request.batch is None else program(mesh, request.batch)
     lowered = function.lower(*arguments)
-    place = _cache_file(request, lowered.as_text())
+    place = _cache_file(request, lowered.as_text(), mesh)
     if place is not None and place.exists():
         return {**json.loads(place.read_text(encoding="utf-8")), "cached": True}
     answer = _compile(lowered, for_tpu=bool(request.topology))
@@ -129,7 +131,7 @@ def _devices(request: CompileRequest) -> list[Any]:
     return list(described.devices)
 
 
-def _cache_file(request: CompileRequest, text: str) -> Path | None:
+def _cache_file(request: CompileRequest, text: str, mesh: jax.sharding.Mesh) -> Path | None:
     """Where the answer for this very program, target and compiler is kept."""
     if request.cache is None:
         return None
@@ -142,6 +144,8 @@ def _cache_file(request: CompileRequest, text: str) -> Path | None:
         compiler(for_tpu=bool(request.topology)),
         os.environ.get("XLA_FLAGS", ""),
         os.environ.get("LIBTPU_INIT_ARGS", ""),
+        # Not in the text: meshes of the same shape differ in which of their axes cross slices.
+        str([device.id for device in mesh.devices.flat]),
         text,
     )
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()

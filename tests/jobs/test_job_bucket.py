@@ -106,5 +106,5 @@ def test_a_worker_that_may_not_save_ends_the_run_and_is_named(
     assert [attempt.kind for attempt in status.attempts] == ["failure"], look.told(job)
     assert "rank 1 (slice 1, worker 0)" in status.attempts[-1].reason, look.told(job)
     said = look.texts(job, ranks=[1])
-    assert any("CheckpointError: Checkpoint 2 could not be saved by process 1" in text for text in said), said
+    assert any("SaveError: Checkpoint 2 could not be saved by process 1" in text for text in said), said
     assert any("storage.objects.create is missing" in text or "403" in text for text in said), said

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from multislice_nb.errors import CheckpointError, ConfigurationError, InvalidRequestError
+from multislice_nb.errors import CheckpointError, ConfigurationError, InvalidRequestError, SaveError
 from multislice_nb.jobs.checkpoints import Checkpoints
 from multislice_nb.jobs.data import batches
 from multislice_nb.jobs.store import Store
@@ -154,7 +154,7 @@ def test_a_save_that_failed_is_told_with_the_next_step(bucket: str) -> None:
 
     with refusing("ocdbt"):
         checkpoints.save(1, state)
-        with pytest.raises(CheckpointError, match=r"^Checkpoint 1 could not be saved by process 0"):
+        with pytest.raises(SaveError, match=r"^Checkpoint 1 could not be saved by process 0"):
             go_on()
     checkpoints.close()
     assert restored(f"{bucket}/refused")[1] == 0  # what there is of it is none
