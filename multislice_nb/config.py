@@ -233,9 +233,9 @@ def _emulator(argument: bool | None, project: Setting, environ: Mapping[str, str
     if configured is not None:
         return Setting("yes" if configured else "no", "%config Multislice.emulator")
     for variable in ENVIRONMENT["emulator"]:
-        text = environ.get(variable, "").lower()
+        text = environ.get(variable, "").strip().lower()
         if text:
-            return Setting("no" if text in {"0", "false", "no"} else "yes", f"environment {variable}")
+            return Setting("no" if text in {"0", "false", "no", "off"} else "yes", f"environment {variable}")
     if project.value:
         return Setting("no", f"project {project.value} is configured")
     return Setting("yes", "no project is configured")

@@ -110,9 +110,11 @@ class CloudCore:
     ) -> QueuedResource:
         """Twin of `create`, without waiting."""
         request = complete(name, fields, self.project, self.zone)
-        if recreate:
-            await self._make_room(request)
         request_id = str(uuid.uuid4())
+        if recreate:
+            # Refuse what is wrong with the times before anything is deleted.
+            entry_for(request, request_id, self.ledger.realm, ttl, idle_limit)
+            await self._make_room(request)
         entry = self.ledger.enter(entry_for(request, request_id, self.ledger.realm, ttl, idle_limit))
         try:
             await self.provider.create_queued_resource(

@@ -22,14 +22,15 @@ __all__ = ["KEPT", "acknowledge", "begin", "end", "folder_of", "in_engine", "wri
 KEPT = 5
 """Cells whose record is kept on a worker."""
 
-_lock = threading.Lock()
+# Of the same thread, as what is printed by a `__del__` that the garbage collector calls in the middle of a write.
+_lock = threading.RLock()
 _open: TextIO | None = None
 
 
 def _let_children_write() -> None:
     """A child that a cell forks while another thread prints would wait for a lock that nobody gives back."""
     global _lock  # noqa: PLW0603 - the parent has its own
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_let_children_write)
@@ -86,9 +87,10 @@ def write(message: dict[str, Any]) -> bool:
     Returns:
         Whether something runs whose output it is.
     """
+    line = json.dumps(message, default=str) + "\n"  # may run code of the user's that prints, too
     with _lock:
         if _open is not None:
-            _open.write(json.dumps(message, default=str) + "\n")
+            _open.write(line)
             _open.flush()
         return _open is not None
 

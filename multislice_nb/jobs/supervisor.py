@@ -98,7 +98,8 @@ def _supervise(worker: Worker, shipper: Shipper) -> None:
     if left:
         log.warning("ended %d processes that an earlier supervisor left", left)
     trouble = _prepare(worker)
-    _ship_what_was_left(worker)
+    if worker.masks or not worker.job.secrets:  # else it could not be masked
+        _ship_what_was_left(worker)
     if trouble:
         worker.gang.end("failed", f"{worker.place} could not be prepared: {trouble}", rank=worker.rank)
     while not worker.signals.terminated:
@@ -209,9 +210,10 @@ def _setup(worker: Worker) -> str:
             ).returncode
         except subprocess.TimeoutExpired:
             code = -signal.SIGKILL
-    tail = path.read_text(errors="replace")[-2000:]
+    text = path.read_text(errors="replace")
     for value in worker.masks:
-        tail = tail.replace(value, "*" * len(value))
+        text = text.replace(value, "*" * len(value))
+    tail = text[-2000:]
     log.info("setup ended with status %d after %.0f s\n%s", code, time.monotonic() - started, tail)
     if code:
         return f"its setup ended with status {code}: {tail.strip()[-300:]}"

@@ -18,7 +18,7 @@ import pytest
 from multislice_nb._portal import sync
 from multislice_nb.cloud import connect
 from multislice_nb.cloud.ledger import Ledger
-from multislice_nb.errors import NotFoundError
+from multislice_nb.errors import InvalidRequestError, NotFoundError
 
 
 def run_notebook(home, code):
@@ -90,6 +90,14 @@ def test_recreating_a_dead_one_frees_its_name_first(cloud, fault):
     made = cloud.create("again", accelerator_type="v4-16", recreate=True).wait()
     assert made.status.accelerator_type == "v4-16"
     assert [entry.accelerator_type for entry in cloud.ledger.entries()] == ["v4-16"]
+
+
+def test_nothing_is_deleted_for_a_recreation_that_is_refused(cloud):
+    """A time to live that is none is told while the old one still runs."""
+    cloud.create("kept", accelerator_type="v4-8").wait()
+    with pytest.raises(InvalidRequestError, match="is no duration"):
+        cloud.create("kept", accelerator_type="v4-8", ttl="8 hours", recreate=True)
+    assert cloud.get("kept").state == "ACTIVE"
 
 
 def test_a_time_to_live_deletes_by_itself(cloud):
