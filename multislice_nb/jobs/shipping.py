@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.jobs.store import Store
 
-__all__ = ["PART", "Shipper", "ship_rest"]
+__all__ = ["PART", "Shipper", "masked", "ship_rest"]
 
 PART = 4 << 20
 """Bytes of a part."""
@@ -59,7 +59,7 @@ class Shipper:
         self._store = store
         self._folder = folder
         self._interval = interval
-        self._masks = [mask.encode() for mask in masks if mask]
+        self._masks = masks
         self._parts: dict[int, _Part] = {}
         self._seen = 0
         self._closing = threading.Event()
@@ -148,7 +148,7 @@ class Shipper:
         _put(self._store, self._folder, number, self._read(number * PART, length), part.marks)
 
     def _read(self, start: int, length: int) -> bytes:
-        return _masked(self._path, start, length, self._masks)
+        return masked(self._path, start, length, self._masks)
 
 
 def ship_rest(path: Path, store: Store, folder: str, masks: Sequence[str] = ()) -> int:
@@ -174,7 +174,7 @@ def ship_rest(path: Path, store: Store, folder: str, masks: Sequence[str] = ()) 
         shipped = there.get(f"{name}.log", 0)
         if shipped < length:
             marks = (store.read_json(f"{folder}/{name}.json") or {}).get("marks", [])
-            content = _masked(path, number * PART, length, [mask.encode() for mask in masks if mask])
+            content = masked(path, number * PART, length, masks)
             _put(store, folder, number, content, [*marks, (round(about.st_mtime, 3), length)])
             missing += length - shipped
     return missing
@@ -185,13 +185,14 @@ def _put(store: Store, folder: str, number: int, content: bytes, marks: Sequence
     store.write_json(f"{folder}/{number:06d}.json", {"marks": marks})
 
 
-def _masked(path: Path, start: int, length: int, masks: Sequence[bytes]) -> bytes:
+def masked(path: Path, start: int, length: int, masks: Sequence[str]) -> bytes:
     """Bytes of a file with secrets masked, those that reach over the edges of the part included."""
-    reach = max((len(mask) for mask in masks), default=0)
+    hidden = [mask.encode() for mask in masks if mask]
+    reach = max(map(len, hidden), default=0)
     before = min(reach, start)
     with path.open("rb") as file:
         file.seek(start - before)
         content = file.read(before + length + reach)
-    for mask in masks:
+    for mask in hidden:
         content = content.replace(mask, b"*" * len(mask))
     return content[before : before + length]

@@ -30,7 +30,7 @@ from multislice_nb.jobs.ending import finish
 from multislice_nb.jobs.gang import Gang
 from multislice_nb.jobs.machine import Machine, access_token
 from multislice_nb.jobs.record import JobSpec
-from multislice_nb.jobs.shipping import Shipper, ship_rest
+from multislice_nb.jobs.shipping import Shipper, masked, ship_rest
 from multislice_nb.jobs.store import Store
 from multislice_nb.jobs.tpu_api import OwnQueuedResource
 from multislice_nb.jobs.worker import Signals, Worker, local_folder, log, new_boot, place, rank_of
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _SETUP_SECONDS = 3600.0
+_TAIL = 2000
+"""Characters of the setup's output that are told."""
 _ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER"
 
 
@@ -210,10 +212,9 @@ def _setup(worker: Worker) -> str:
             ).returncode
         except subprocess.TimeoutExpired:
             code = -signal.SIGKILL
-    text = path.read_text(errors="replace")
-    for value in worker.masks:
-        text = text.replace(value, "*" * len(value))
-    tail = text[-2000:]
+    length = 4 * _TAIL  # bytes; a character has up to four
+    start = max(0, path.stat().st_size - length)
+    tail = masked(path, start, length, worker.masks).decode(errors="replace")[-_TAIL:]
     log.info("setup ended with status %d after %.0f s\n%s", code, time.monotonic() - started, tail)
     if code:
         return f"its setup ended with status {code}: {tail.strip()[-300:]}"
