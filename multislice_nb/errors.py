@@ -26,7 +26,8 @@
     ├── ExperimentError                 a sweep, a results file or a notebook run
     └── JobError                        an unattended run
         ├── StoreError                  the bucket or folder that it is kept in cannot be read or written
-        └── CheckpointError             no checkpoint can be gone on from
+        ├── CheckpointError             no checkpoint can be gone on from
+        └── SaveError                   a checkpoint could not be written; another start may succeed
 
 Each says what happened and to what (`what`), and what to do next (`fix`). In IPython they show as those
 two sentences without a traceback, since the user's own code is not at fault line by line; they still raise.
@@ -61,6 +62,7 @@ __all__ = [
     "PlanError",
     "QueuedResourceFailedError",
     "QuotaExceededError",
+    "SaveError",
     "StartError",
     "StoreError",
     "UnavailableError",

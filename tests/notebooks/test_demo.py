@@ -98,7 +98,7 @@ def test_interrupted_demo_leaves_nothing(
 ) -> None:
     """Ctrl-C, or SIGTERM, while workers run ends every process and removes every temporary file."""
     demo = start(environment, tmp_path / "out")
-    wait_for(lambda: len(engines(environment)) >= 4, 60)
+    wait_for(lambda: len(engines(environment)) >= 4, 120)
     demo.send_signal(sign)
     text = demo.communicate(timeout=60)[0]
     assert demo.returncode == 130, text
@@ -110,7 +110,7 @@ def test_interrupted_demo_leaves_nothing(
 def test_killed_demo_is_noticed(tmp_path: Path, environment: dict[str, str]) -> None:
     """When demo and kernel are killed, the emulator notices that its owners are gone and ends by itself."""
     demo = start(environment | {"MULTISLICE_NB_EMULATOR_IDLE": "2"}, tmp_path / "out")
-    wait_for(lambda: len(engines(environment)) >= 4, 60)
+    wait_for(lambda: len(engines(environment)) >= 4, 120)
     kernels = [
         p
         for p in psutil.Process(demo.pid).children(recursive=True)
