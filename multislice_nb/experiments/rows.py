@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
+import math
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,9 +71,9 @@ def row_of(
     first = measured[0][0]
     row = _common(configuration, place, survey) | {
         "status": first["status"],
-        "message": first["message"],
+        "message": first["message"] or _about_loss(first["loss"]),
         "rounds": len(measured),
-        "loss": first["loss"],
+        "loss": first["loss"] if _is_number(first["loss"]) else None,
         "flops_per_device": first["flops"],
         "flops_per_device_matmul": _matmul_flops(configuration, place),
         "flops_per_device_6bp": 6
@@ -124,6 +125,17 @@ def intensity(configuration: Configuration, place: Place) -> float | None:
     if place.slices == 1 or parallelism.dcn[0] != place.slices:
         return None
     return float(operational_intensity(tokens_per_slice(configuration, place), slices=place.slices))
+
+
+def _is_number(loss: float | None) -> bool:
+    """JSON has neither NaN nor infinity, and a row with one could not be kept."""
+    return loss is not None and math.isfinite(loss)
+
+
+def _about_loss(loss: float | None) -> str:
+    if loss is None or _is_number(loss):
+        return ""
+    return f"The loss became {loss}: its times count, but a lower learning rate would train."
 
 
 def _times(seconds: list[float]) -> dict[str, Any]:

@@ -151,8 +151,9 @@ def run_name(source: Notebook, parameters: Mapping[str, Any]) -> str:
         InvalidRequestError: A value cannot be written into a notebook.
     """
     try:
-        text = json.dumps(parameters, sort_keys=True)
-    except TypeError as error:
+        # NaN and infinity, which the index of runs cannot hold, are refused before anything has run.
+        text = json.dumps(parameters, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
         raise InvalidRequestError(
             f"A parameter cannot be written into a notebook: {error}.",
             fix="Give numbers, text, and lists and dictionaries of them.",

@@ -138,3 +138,12 @@ class Broken(MLP):
         """Ask the compiler for a function that does not exist."""
         (out,) = jax.ffi.ffi_call("no_such_target", [jax.ShapeDtypeStruct((), "float32")])()
         return out + 0 * jax.numpy.sum(params[0][0]).astype("float32")
+
+
+@dataclasses.dataclass(frozen=True)
+class Diverging(MLP):
+    """A model whose loss is no number."""
+
+    def loss(self, params, batch, constrain, *, remat=False):
+        """Infinite from the first step on."""
+        return jax.numpy.inf * super().loss(params, batch, constrain, remat=remat)

@@ -156,6 +156,8 @@ def test_unknown_parameters_and_notebooks_are_refused(small: Path, tmp_path: Pat
         run_matrix(small, {"bottom": []}, folder=folder)
     with pytest.raises(InvalidRequestError, match="cannot be written"):
         run(small, folder=folder, progress=False, bottom={1, 2})
+    with pytest.raises(InvalidRequestError, match="cannot be written"):
+        run(small, folder=folder, progress=False, bottom=float("nan"))
     with pytest.raises(InvalidRequestError, match="There is no experiment 77"):
         run("77", folder=folder)
     assert not folder.exists()

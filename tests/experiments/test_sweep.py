@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from multislice_nb.experiments import LocalCluster, SweepProgress
     from multislice_nb.experiments.gang import Gang
+    from tests.experiments import on_devices
+else:
+    import on_devices  # pytest puts this folder on the path
 
 SMALL: dict[str, Any] = {"embedding": 32, "layers": 1, "steps": 3}
 STRATEGIES = ["fsdp", "tensor", "4-way FSDP + 2-way tensor"]
@@ -189,6 +192,16 @@ def test_lost_worker_is_a_row_and_is_tried_again(devices: LocalCluster, tmp_path
     results = measured(gang, path, ["fsdp"], [8, 16, 32])
     assert [row["status"] for row in results.rows] == ["ok", "ok", "ok"]
     assert len(lines(path)) == 4
+
+
+def test_a_loss_that_is_no_number_costs_no_row(devices: LocalCluster, tmp_path: Path) -> None:
+    """A training that diverges is measured and kept like any other, without its loss and with a word on it."""
+    results = measured(devices, tmp_path / "r", ["fsdp"], [8], workloads=[on_devices.Diverging(32, 1)])
+    (row,) = lines(tmp_path / "r")
+    assert [row] == results.rows
+    assert (row["status"], row["loss"]) == ("ok", None)
+    assert row["tflops_per_chip"] > 0
+    assert "learning rate" in row["message"]
 
 
 def test_failure_after_failure_stops_the_sweep(devices: LocalCluster, tmp_path: Path) -> None:
