@@ -28,7 +28,7 @@ def has_ended() -> bool:
     """Whether no emulator runs any more, and with it nothing that was on it."""
     from multislice_nb.emulator import daemon
 
-    return daemon.status() is None
+    return not daemon.is_running()
 
 
 def control(action: str) -> str:

@@ -19,7 +19,7 @@ from multislice_nb.errors import EmulatorError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["EmulatorAddress", "call", "ensure_running", "status", "stop"]
+__all__ = ["EmulatorAddress", "call", "ensure_running", "is_running", "status", "stop"]
 
 _POLL = 0.02
 _LOG_TAIL = 2000
@@ -33,18 +33,19 @@ def ensure_running(*, owner_pid: int | None = None, deadline: float = 20.0) -> E
 
     Args:
         owner_pid: A process that needs it: the emulator does not idle out while that lives.
-        deadline: Seconds to wait for a start.
+        deadline: Seconds to wait for a start, or for an answer of one that runs.
 
     Raises:
-        EmulatorError: It did not start in time; the end of its log is in the message.
+        EmulatorError: It did not start in time; the end of its log is in the message. Or it runs and does not
+            answer: it is left alone, with what runs on it.
     """
     home = private_folder(emulator_home())
     limit = time.monotonic() + deadline
     while True:
-        address = _living(home)
+        address = _answering(home, limit)
         if address is None:
             with _lock(home, limit):
-                address = _living(home) or _start(home, limit)
+                address = _answering(home, limit) or _start(home, limit)
         if owner_pid is None:
             return address
         try:
@@ -67,19 +68,30 @@ def stop() -> bool:
         EmulatorError: It did not end.
     """
     home = emulator_home()
-    address = EmulatorAddress.read(home)
-    if address is None or not _same_process(address):
-        _wait_cleaned(home)
+    if not home.exists():
+        return False
+    limit = time.monotonic() + _STOP_DEADLINE
+    with _lock(home, limit):  # one that is just starting is let come up, and then stopped
+        address = _living_or_cleaned(home, limit)
+    if address is None:
         return False
     with contextlib.suppress(EmulatorError):  # one that does not answer is ended by a signal below
         call(address, "POST", "/emulator/v1/shutdown", {}, timeout=5.0)
     _wait_ended(address)
-    _wait_cleaned(home)
     return True
 
 
+def is_running() -> bool:
+    """Whether there is one, be it too slow to answer."""
+    return _living(emulator_home()) is not None
+
+
 def status() -> dict[str, Any] | None:
-    """How the emulator is, or None where none runs."""
+    """How the emulator is, or None where none runs.
+
+    Raises:
+        EmulatorError: It runs and does not answer.
+    """
     address = _living(emulator_home())
     return call(address, "GET", "/emulator/v1/status") if address else None
 
@@ -125,14 +137,32 @@ def _same_process(address: EmulatorAddress) -> bool:
 
 
 def _living(home: Path) -> EmulatorAddress | None:
+    """The emulator whose process is there, whether it answers or not."""
     address = EmulatorAddress.read(home)
-    if address is None or not _same_process(address):
-        return None
-    try:
-        call(address, "GET", "/emulator/v1/status", timeout=5.0)
-    except EmulatorError:
-        return None
-    return address
+    return address if address is not None and _same_process(address) else None
+
+
+def _answering(home: Path, limit: float) -> EmulatorAddress | None:
+    """The emulator once it answers, however slow it is; None where it is gone.
+
+    Raises:
+        EmulatorError: It is there and has not answered by the limit. It may only be slow, and what runs on it is
+            not ours to end.
+    """
+    while (address := _living(home)) is not None:
+        try:
+            call(address, "GET", "/emulator/v1/status", timeout=max(1.0, limit - time.monotonic()))
+        except EmulatorError as error:
+            if time.monotonic() > limit:
+                raise EmulatorError(
+                    f"The emulator at {address.target} (process {address.pid}) runs and does not answer.",
+                    fix="Try again in a while; or end it, with all that runs on it: "
+                    "python -m multislice_nb emulator stop.",
+                ) from error
+            time.sleep(_POLL)
+        else:
+            return address
+    return None
 
 
 @contextlib.contextmanager
@@ -157,9 +187,6 @@ def _lock(home: Path, limit: float) -> Iterator[None]:
 
 
 def _start(home: Path, limit: float) -> EmulatorAddress:
-    stale = EmulatorAddress.read(home)
-    if stale is not None and _same_process(stale):  # it runs and does not answer
-        _wait_ended(stale)
     log = home / "daemon.log"
     reaper = _spawn(home, log)
     while time.monotonic() < limit:
@@ -204,37 +231,45 @@ def _wait_ended(address: EmulatorAddress) -> None:
     """Wait until the daemon and its reaper are gone; one that does not go is killed, and its reaper cleans up."""
     import psutil
 
+    from multislice_nb.emulator import processes
+
     waiting = []
     for pid in (address.pid, address.reaper_pid):
         with contextlib.suppress(psutil.Error):
             if pid > 1:
                 waiting.append(psutil.Process(pid))
-    _, left = psutil.wait_procs(waiting, timeout=_STOP_DEADLINE / 2)
+    left = processes.wait_gone(waiting, _STOP_DEADLINE / 2)
     for process in left:
         if process.pid == address.pid and _same_process(address):
             with contextlib.suppress(psutil.Error):
                 process.kill()
-    _, left = psutil.wait_procs(left, timeout=_STOP_DEADLINE / 2)
+    left = processes.wait_gone(left, _STOP_DEADLINE / 2)
+    psutil.wait_procs(waiting, timeout=0)  # reaps a reaper that this process started
     if left:
-        pids = ", ".join(str(process.pid) for process in left)
-        raise EmulatorError("The emulator did not end.", fix=f"End its processes yourself: {pids}.")
+        raise _did_not_end(", ".join(str(process.pid) for process in left))
 
 
-def _wait_cleaned(home: Path) -> None:
-    """Wait for one that is just ending: its reaper holds a lock until it has cleaned up."""
-    limit = time.monotonic() + _STOP_DEADLINE
+def _living_or_cleaned(home: Path, limit: float) -> EmulatorAddress | None:
+    """The emulator; or None once none is there, nor the reaper of one that is starting or just ending."""
     try:
         descriptor = os.open(home / REAPER_LOCK, os.O_RDWR)
     except FileNotFoundError:
-        return
+        return _living(home)
     try:
-        while time.monotonic() < limit:
+        while (address := _living(home)) is None:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+                return None
+            if time.monotonic() > limit:
+                raise _did_not_end(f"see who holds {home / REAPER_LOCK}")
             time.sleep(_POLL)
+        return address
     finally:
         os.close(descriptor)
+
+
+def _did_not_end(which: str) -> EmulatorError:
+    return EmulatorError("The emulator did not end.", fix=f"End its processes yourself: {which}.")
 
 
 def _tail(log: Path) -> str:

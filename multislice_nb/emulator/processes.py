@@ -70,16 +70,19 @@ def end(processes: Iterable[psutil.Process], grace: float = 0.5) -> list[psutil.
     for process in targets:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    _wait_gone(targets, grace)
+    wait_gone(targets, grace)
     for process in targets:
         with contextlib.suppress(psutil.Error):
             if _alive(process):
                 process.kill()
-    return _wait_gone(targets, 2.0)
+    return wait_gone(targets, 2.0)
 
 
-def _wait_gone(processes: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
-    # A zombie counts as gone: whoever started it reaps it in its own time.
+def wait_gone(processes: Iterable[psutil.Process], timeout: float) -> list[psutil.Process]:
+    """Wait for processes to end, and return those that have not.
+
+    A zombie counts as gone: whoever started it reaps it in its own time.
+    """
     deadline = time.monotonic() + timeout
     left = [process for process in processes if _alive(process)]
     while left and time.monotonic() < deadline:

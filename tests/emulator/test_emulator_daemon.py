@@ -17,7 +17,7 @@ import pytest
 
 from multislice_nb import errors
 from multislice_nb.emulator import daemon, processes
-from multislice_nb.emulator.address import EmulatorAddress, address_file
+from multislice_nb.emulator.address import REAPER_LOCK, EmulatorAddress, address_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,34 @@ def test_two_processes_that_start_it_at_once_get_the_same_one(own_home: Path) ->
     """A lock makes the second starter find the first one's daemon."""
     starters = [subprocess.Popen([sys.executable, "-c", START], stdout=subprocess.PIPE) for _ in range(4)]
     assert len({starter.communicate(timeout=60)[0] for starter in starters}) == 1
+
+
+def test_a_daemon_that_does_not_answer_is_left_alone(own_home: Path) -> None:
+    """Connecting to one that is stuck says so, ends nothing, and works again once it goes on."""
+    address = daemon.ensure_running()
+    stuck = psutil.Process(address.pid)
+    stuck.suspend()
+    try:
+        with pytest.raises(errors.EmulatorError, match="runs and does not answer"):
+            daemon.ensure_running(deadline=0.5)
+        assert daemon.is_running()
+    finally:
+        stuck.resume()
+    assert daemon.ensure_running() == address
+
+
+def test_stopping_one_that_is_starting_or_that_another_process_started(own_home: Path) -> None:
+    """stop() lets a start come up first, and does not wait for a starter that lives on to reap its child."""
+    code = f"{START}; import sys; sys.stdout.flush(); sys.stdin.read()"
+    starter = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        Emulated.until((own_home / REAPER_LOCK).exists)
+        assert daemon.stop()
+        assert not address_file(own_home).exists()
+        assert starter.poll() is None
+    finally:
+        starter.communicate(timeout=60)
+    assert starter.returncode == 0
 
 
 def test_secrets_are_readable_by_their_user_alone(own_home: Path) -> None:
