@@ -122,7 +122,8 @@ class Job:
             if status.is_cleaned_up:
                 if not (resume and self._suspended(status.run)):
                     return status
-                self.retry()
+                # Whoever else waits for it may be first.
+                self._launch(self.spec, status.run + 1)
             if limit is not None and time.monotonic() > limit:
                 raise WaitTimeoutError(
                     f"Job {self.name} is still {status.state} after {timeout}.",
@@ -146,7 +147,7 @@ class Job:
         grace = self.spec.limits.final_grace + 60.0
         nobody = status.queued_resource in {"FAILED", "SUSPENDED"}
         if status.queued_resource and (nobody or time.time() - float(end.get("time", 0.0)) > grace):
-            self._delete_queued_resource(wait=False)
+            self._delete_queued_resource(status.run, wait=False)
         return self.status()
 
     def logs(
@@ -208,10 +209,11 @@ class Job:
 
         Cancelling what has ended does nothing but see to what is left of it.
         """
-        state, _ = self._queued_resource(self._run_document())
-        Gang(self._run_store(), self.spec).end("cancelled", reason)
+        run = self.run
+        state, _ = self._queued_resource(self._run_document(run))
+        Gang(self._run_store(run), self.spec).end("cancelled", reason)
         if state != "ACTIVE":  # no worker is there who could see to it
-            self._delete_queued_resource(wait=False)
+            self._delete_queued_resource(run, wait=False)
         return self
 
     def ending(self) -> str:
@@ -244,10 +246,8 @@ class Job:
                 the batch.
 
         Raises:
-            FailedPreconditionError: It has not ended.
+            FailedPreconditionError: It has not ended, or somebody else runs it again just now.
         """
-        from multislice_nb.jobs.submitting import launch
-
         status = self.tend()
         if not status.is_over:
             raise FailedPreconditionError(
@@ -255,9 +255,13 @@ class Job:
                 fix="Wait for its end, or cancel it first.",
             )
         if status.queued_resource:
-            self._delete_queued_resource(wait=True)
+            self._delete_queued_resource(status.run, wait=True)
         spec = self.spec if node_count is None else replace(self.spec, node_count=node_count)
-        launch(self.cloud, self.store, spec, status.run + 1)
+        if not self._launch(spec, status.run + 1):
+            raise FailedPreconditionError(
+                f"Job {self.name} is run again already: somebody else has started run {status.run + 1}.",
+                fix="Follow that one, or cancel it first.",
+            )
         return self
 
     def remove(self) -> None:
@@ -292,6 +296,11 @@ class Job:
         suspended = end.get("queued_resource") in {"SUSPENDED", "SUSPENDING"}
         return suspended and (most is None or run <= most)
 
+    def _launch(self, spec: JobSpec, run: int) -> bool:
+        from multislice_nb.jobs.submitting import launch
+
+        return launch(self.cloud, self.store, spec, run)
+
     def _run_store(self, run: int | None = None) -> Store:
         return self.store.child(layout.run_folder(self.name, run or self.run))
 
@@ -302,8 +311,9 @@ class Job:
         """Its queued resource's state and error; empty where it is gone, `ELSEWHERE` where it cannot be seen."""
         return slices.state(lambda: self.cloud, document) if document else ("", "")
 
-    def _delete_queued_resource(self, *, wait: bool) -> None:
-        document = self._run_document()
+    def _delete_queued_resource(self, run: int | None = None, *, wait: bool) -> None:
+        """Delete that of a run; of the newest when None."""
+        document = self._run_document(run)
         if document:
             slices.delete(lambda: self.cloud, document, wait=wait)
 

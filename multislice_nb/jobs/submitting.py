@@ -174,8 +174,8 @@ def submit(
     asked = queued_resource_request(cloud, store, spec, 1)
     if dry_run:
         return _rehearsal(store, spec, asked, package, len(library.content))
-    key = f"{layout.job_folder(name)}/{layout.JOB}"
-    if not store.create_json(key, spec.to_json()):
+    record = f"{layout.job_folder(name)}/{layout.JOB}"
+    if store.exists(record):
         existing = _existing(Job(store, name, cloud=cloud), spec)
         if store.exists(f"{layout.run_folder(name, 1)}/{layout.RUN}"):
             return existing
@@ -183,7 +183,10 @@ def submit(
     if package:
         store.create(layout.package_key(package.name), package.content)
     store.create(layout.package_key(library.name), library.content)
-    return launch(cloud, store, spec, 1)
+    if not store.create_json(record, spec.to_json()):
+        _existing(Job(store, name, cloud=cloud), spec)  # somebody else submits it just now
+    launch(cloud, store, spec, 1)
+    return Job(store, name, cloud=cloud)
 
 
 def _refuse_limits(request: Mapping[str, Any]) -> None:
@@ -232,10 +235,11 @@ def queued_resource_request(cloud: Cloud, store: Store, spec: JobSpec, run: int)
     )
 
 
-def launch(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> Job:
-    """Ask for the slices of a run and write down that it was done."""
-    from multislice_nb.jobs.job import Job
+def launch(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> bool:
+    """Ask for the slices of a run and write down that it was done; says whether it was this call that did.
 
+    Of several callers, on whatever machines, one claims the run; what it has written none of the others touches.
+    """
     request = queued_resource_request(cloud, store, spec, run)
     document = {
         "time": time.time(),
@@ -247,9 +251,12 @@ def launch(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> Job:
         "emulator_home": slices.emulator() if cloud.is_emulator else "",
     }
     folder = store.child(layout.run_folder(spec.name, run))
-    folder.write_json(layout.JOB, spec.to_json())
-    folder.write_json(layout.RUN, document)
+    if not folder.create_json(layout.RUN, document):
+        return False
     try:
+        # Another caller's claim may have failed meanwhile, and taken the record with it.
+        store.create_json(f"{layout.job_folder(spec.name)}/{layout.JOB}", spec.to_json())
+        folder.write_json(layout.JOB, spec.to_json())
         cloud.create(request, ttl=_longest(request, spec.limits))
     except Exception:
         if run == 1:  # nothing runs under this name: it is free again
@@ -258,7 +265,7 @@ def launch(cloud: Cloud, store: Store, spec: JobSpec, run: int) -> Job:
             store.remove(layout.run_folder(spec.name, run))
         raise
     folder.write_json(layout.RUN, {**document, "created": True})
-    return Job(store, spec.name, cloud=cloud)
+    return True
 
 
 def _nodes(request: QueuedResourceRequest) -> str:

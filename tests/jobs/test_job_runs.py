@@ -5,13 +5,20 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from multislice_nb import jobs
-from multislice_nb.errors import AlreadyExistsError, FailedPreconditionError, InvalidRequestError
+from multislice_nb.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidRequestError,
+    MultisliceError,
+)
 from multislice_nb.jobs.submitting import emulator_limits
 
 if TYPE_CHECKING:
@@ -178,16 +185,35 @@ def test_silence_is_a_failure_with_stacks(submit: Submit, look: Any) -> None:
     assert any("Fatal Python error: Aborted" in text for text in look.texts(job))
 
 
+def at_once(do: Callable[[], Any]) -> list[Any]:
+    """What two callers get who do the same at the same time."""
+    ready = threading.Barrier(2)
+
+    def one(_: int) -> Any:
+        ready.wait(10)
+        try:
+            return do()
+        except MultisliceError as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(one, range(2)))
+
+
 def test_submitting_twice_gives_the_same_job_and_retry_a_new_run(submit: Submit, look: Any) -> None:
-    """The name makes it idempotent; another job of that name is refused; retry needs an end."""
-    job = submit("twice", "exit 2")
+    """The name makes it idempotent, also at the same time; another job of that name is refused; retry needs an end."""
+    job, other = at_once(lambda: submit("twice", "exit 2"))
+    assert (job.run, other.run) == (1, 1)
     assert submit("twice", "exit 2").run == 1
     with pytest.raises(AlreadyExistsError, match="command"):
         submit("twice", "exit 3")
     with pytest.raises(FailedPreconditionError):
         job.remove()
     look.done(job, "failed")
-    assert job.retry().run == 2
+    refused, taken = sorted(at_once(job.retry), key=lambda got: got is job)
+    assert isinstance(refused, FailedPreconditionError), refused
+    assert taken is job
+    assert job.run == 2
     status = job.wait(timeout=60)
     assert (status.run, status.state) == (2, "failed")
     job.remove()
