@@ -11,8 +11,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +23,11 @@ import psutil
 from multislice_nb.errors import PlanError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from multislice_nb.sharding.compiling import CompileRequest
 
-__all__ = ["cache_folder", "compile_in_child", "has_libtpu", "workers"]
+__all__ = ["cache_folder", "compile_in_child", "has_libtpu", "together"]
 
 # Measured: 0.6 to 1.2 GB while a program for a TPU compiles.
 _BYTES_PER_COMPILE = 1.5e9
@@ -49,10 +53,65 @@ def cache_folder() -> Path:
     return root / "plans"
 
 
-def workers(jobs: int) -> int:
-    """How many compilations run at the same time: as many as there are cores, within the memory that is free."""
+@contextmanager
+def together(jobs: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool for compilations that end together: after an interrupt or a failure none goes on or begins.
+
+    As many run at the same time as there are cores, within the memory that is free.
+    """
     room = int(psutil.virtual_memory().available / _BYTES_PER_COMPILE)
-    return max(1, min(jobs, os.cpu_count() or 1, room))
+    group = _Group()
+    pool = ThreadPoolExecutor(max(1, min(jobs, os.cpu_count() or 1, room)), initializer=group.join)
+    try:
+        yield pool
+    except BaseException:
+        group.end()
+        raise
+    finally:
+        # Not waited for: a thread that is still tracing would hold back Ctrl-C. What it starts then ends at once.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Group:
+    """The compiling processes that the threads of one pool have started."""
+
+    _of_thread = threading.local()
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    @classmethod
+    def here(cls) -> _Group:
+        """That of this thread; one of its own in a thread of no pool."""
+        found: _Group = getattr(cls._of_thread, "group", None) or cls()
+        return found
+
+    def join(self) -> None:
+        """Let this thread's processes belong to it."""
+        self._of_thread.group = self
+
+    @contextmanager
+    def holding(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+        """End a process with the others, and at the end of the block."""
+        try:
+            with self._lock:
+                self._running.add(process)
+                if self._ended:
+                    _kill(process)
+            yield
+        finally:
+            with self._lock:
+                self._running.discard(process)
+            _end(process)
+
+    def end(self) -> None:
+        """End all, and those to come."""
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                _kill(process)
 
 
 def compile_in_child(request: CompileRequest, *, timeout: float) -> dict[str, Any]:
@@ -80,14 +139,13 @@ def compile_in_child(request: CompileRequest, *, timeout: float) -> dict[str, An
                 start_new_session=True,
             )
             try:
-                process.wait(timeout)
+                with _Group.here().holding(process):
+                    process.wait(timeout)
             except subprocess.TimeoutExpired as error:
                 raise PlanError(
                     f"Compiling for {request.topology or 'CPU'} took more than {timeout:.0f} s.",
                     fix="Give a longer timeout, or a smaller program.",
                 ) from error
-            finally:
-                _end(process)
         if not answered.exists():
             raise _died(process.returncode, log)
         return _checked(json.loads(answered.read_text(encoding="utf-8")))
@@ -125,9 +183,13 @@ def _environment(request: CompileRequest, folder: str) -> dict[str, str]:
     return kept | own
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    _kill(process)
     process.wait()
     if process.stdin is not None:
         process.stdin.close()

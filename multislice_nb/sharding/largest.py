@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import tpu
@@ -83,7 +82,7 @@ def largest_batch(
         return known[batch]
 
     low, high = _bracket(ask, start or _guess(model, shape, parallelism))
-    with ThreadPoolExecutor(child.workers(2)) as pool:
+    with child.together(2) as pool:
         fitting = pool.submit(_narrow, low, high, resolution, lambda batch: bool(ask(batch).fits))
         remat = pool.submit(_remat, ask, low, resolution)
         low, high = fitting.result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -128,7 +127,7 @@ def compare_plans(
     for strategy, _ in jobs:
         parse_strategy(strategy, shape.device_count, slices)
     one = partial(plan, program, accelerator_type=shape, slices=slices, **options)
-    with ThreadPoolExecutor(child.workers(len(jobs))) as pool:
+    with child.together(len(jobs)) as pool:
         found = [pool.submit(one, strategy=strategy, batch=batch) for strategy, batch in jobs]
         return Plans(each.result() for each in found)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -157,6 +158,23 @@ def test_a_killed_notebook_leaves_nothing(tmp_path: Path) -> None:
     notebook.kill()
     notebook.wait()
     until(lambda: not compiling.is_running() or compiling.status() == psutil.STATUS_ZOMBIE)
+    assert not list(tmp_path.glob("multislice_nb-plan-*"))
+
+
+def test_an_interrupt_ends_all_compilations(tmp_path: Path) -> None:
+    """Ctrl-C while several strategies compile and others wait for their turn ends at once, and nothing goes on."""
+    (tmp_path / "sleeper.py").write_text("import time\ndef slow(mesh, batch):\n    time.sleep(600)\n")
+    code = (
+        "import sleeper\nfrom multislice_nb import sharding\n"
+        "sharding.compare_plans(sleeper.slow, accelerator_type='v4-8', batches=range(1, 4))"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    notebook = psutil.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
+    compiling = until(notebook.children)
+    until(lambda: "multislice_nb.sharding.compiling" in compiling[0].cmdline())
+    notebook.send_signal(signal.SIGINT)
+    assert notebook.wait(60) == -signal.SIGINT
+    assert not [one for one in compiling if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
     assert not list(tmp_path.glob("multislice_nb-plan-*"))
 
 
