@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.cloud import advice
+from multislice_nb.cloud.provider import REQUEST_LABEL
 from multislice_nb.cloud.readings import node_status, queued_resource_status, short_name
 from multislice_nb.cloud.rest import from_rest
 from multislice_nb.cloud.retry import retrying
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
     from multislice_nb.cloud.request import QueuedResourceRequest
     from multislice_nb.cloud.status import Maintenance, NodeStatus, QueuedResourceStatus
 
-__all__ = ["REQUEST_LABEL", "TpuApi"]
-
-REQUEST_LABEL = "multislice-nb-request"
-"""Label with the id of the create call, by which a repeated call recognises its own work."""
+__all__ = ["TpuApi"]
 
 _CALL_SECONDS = 30.0
 _ACCEPT_SECONDS = 60.0

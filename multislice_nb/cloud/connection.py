@@ -14,10 +14,11 @@ from multislice_nb._portal import loop, sync
 from multislice_nb.cloud import emulation
 from multislice_nb.cloud.channel import google_clients, loopback_clients
 from multislice_nb.cloud.client import TpuApi
+from multislice_nb.cloud.janitor import delete
 from multislice_nb.cloud.ledger import Entry, Ledger
 from multislice_nb.cloud.session import Cloud
 from multislice_nb.cloud.ssh_settings import SshSettings, google_ssh
-from multislice_nb.errors import MultisliceError, NotFoundError
+from multislice_nb.errors import MultisliceError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -97,12 +98,12 @@ def _deleted_at_exit(cloud: Cloud, entry: Entry) -> bool:
     # Overdue from now on, so that the next connect() sees to it whatever comes of this.
     cloud.ledger.extend(entry.request_id, time.time())
     try:
-        sync(cloud.provider.delete_queued_resource, entry.name, entry.zone, force=True)
-    except NotFoundError:
-        cloud.ledger.end(entry.project, entry.zone, entry.name)
+        operation = sync(delete, cloud.provider, entry)
     except MultisliceError as error:
         sys.stderr.write(f"{error}\n")
         return False
+    if operation is None:
+        cloud.ledger.end(entry.request_id)
     else:
         sys.stderr.write(f"{entry.name} in {entry.zone} is being deleted, as its notebook ends.\n")
     return True

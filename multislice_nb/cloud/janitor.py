@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from multislice_nb.cloud.ledger import Entry, Ledger
     from multislice_nb.cloud.provider import Provider
 
-__all__ = ["Janitor", "left_behind"]
+__all__ = ["Janitor", "delete", "is_there", "left_behind"]
 
 _LOOK_AT_MOST, _DELETE_SECONDS = 30.0, 900.0
 
@@ -72,18 +72,36 @@ class Janitor:
 
     async def _delete(self, entry: Entry, reason: str) -> bool:
         try:
-            operation = await self._provider.delete_queued_resource(entry.name, entry.zone, force=True)
-            await lifecycle.until_gone(self._provider, entry.name, entry.zone, operation, _DELETE_SECONDS)
-        except NotFoundError:
-            reason = "it was gone already"
+            operation = await delete(self._provider, entry)
+            if operation is not None:
+                await lifecycle.until_gone(self._provider, entry.name, entry.zone, operation, _DELETE_SECONDS)
         except MultisliceError as error:
             self.notices.append(
                 f"{entry.name} in {entry.zone} should be deleted ({reason}), and was not: {error}"
             )
             return False
-        self._ledger.end(entry.project, entry.zone, entry.name)
-        self.notices.append(f"{entry.name} in {entry.zone} was deleted: {reason}.")
-        return True
+        self._ledger.end(entry.request_id)
+        if operation is not None:
+            self.notices.append(f"{entry.name} in {entry.zone} was deleted: {reason}.")
+        return operation is not None
+
+
+async def is_there(provider: Provider, entry: Entry) -> bool:
+    """Whether what was asked for still exists; another one that has its name by now is not it."""
+    try:
+        return entry.is_of(await provider.get_queued_resource(entry.name, entry.zone))
+    except NotFoundError:
+        return False
+
+
+async def delete(provider: Provider, entry: Entry) -> str | None:
+    """Delete what was asked for, if it still exists; returns the operation."""
+    if not await is_there(provider, entry):
+        return None
+    try:
+        return await provider.delete_queued_resource(entry.name, entry.zone, force=True)
+    except NotFoundError:
+        return None
 
 
 def left_behind(ledger: Ledger, project: str) -> tuple[Entry, ...]:

@@ -1,7 +1,7 @@
 """What this tool created, on disk, so that nothing is forgotten when a kernel dies.
 
 A queued resource is entered before it is asked for and struck out when it is known to be gone. One SQLite
-file serves all notebooks of a user.
+file serves all notebooks of a user. An entry is of one request: what has its name later is something else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from multislice_nb.cloud.provider import REQUEST_LABEL
 from multislice_nb.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -116,6 +117,10 @@ class Entry:
         except psutil.NoSuchProcess:
             return False
 
+    def is_of(self, status: QueuedResourceStatus) -> bool:
+        """Whether that is what was asked for here, and nothing that has its name by now."""
+        return status.labels.get(REQUEST_LABEL) == self.request_id
+
     def overdue(self, now: float | None = None) -> str | None:
         """Why it should be deleted by now: its time to live or its idle limit; None when it need not."""
         moment = time.time() if now is None else now
@@ -124,6 +129,16 @@ class Entry:
         if self.idle_limit is not None and moment >= self.used_at + self.idle_limit:
             return "it was idle for longer than its limit"
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a queued resource was when it was last seen."""
+
+    born: float
+    state: str
+    since: datetime
+    request_id: str | None
 
 
 class Ledger:
@@ -139,7 +154,7 @@ class Ledger:
         path.touch(mode=0o600)
         self.realm = realm
         self._lock = threading.RLock()
-        self._last: dict[tuple[str, str, str], tuple[float, str, datetime]] = {}
+        self._last: dict[tuple[str, str, str], _Seen] = {}
         # Whichever thread asks: the lock below keeps them apart.
         self._open: sqlite3.Connection | None = sqlite3.connect(
             path, timeout=10.0, check_same_thread=False, isolation_level=None
@@ -170,24 +185,44 @@ class Ledger:
         """It was refused: nothing was created."""
         self._write("DELETE FROM entries WHERE request_id = ?", [request_id])
 
-    def end(self, project: str, zone: str, name: str) -> None:
-        """It is known to be gone."""
+    def settle(self, entry: Entry) -> None:
+        """It was created: whatever else was asked for under its name is gone, and it is not.
+
+        While it was being created there was none of its name, which another notebook may have taken for its end.
+        """
         self._write(
-            "UPDATE entries SET ended_at = ? WHERE realm = ? AND project = ? AND zone = ? AND name = ? "
-            "AND ended_at IS NULL",
-            [time.time(), self.realm, project, zone, name],
+            "UPDATE entries SET ended_at = CASE request_id WHEN ? THEN NULL ELSE ? END "
+            "WHERE realm = ? AND project = ? AND zone = ? AND name = ? AND (ended_at IS NULL OR request_id = ?)",
+            [
+                *(entry.request_id, time.time()),
+                *(self.realm, entry.project, entry.zone, entry.name, entry.request_id),
+            ],
+        )
+
+    def end(self, request_id: str) -> None:
+        """What was asked for there is known to be gone."""
+        self._write(
+            "UPDATE entries SET ended_at = ? WHERE request_id = ? AND ended_at IS NULL",
+            [time.time(), request_id],
         )
         with self._lock:
-            last = self._last.pop((project, zone, name), None)
-        if last is not None:
-            self._note_change(project, zone, name, last[0], "GONE", "", datetime.now(UTC))
+            for key, seen in tuple(self._last.items()):
+                if seen.request_id == request_id:
+                    self._note_end(key)
 
-    def use(self, project: str, zone: str, name: str) -> None:
+    def end_of(self, status: QueuedResourceStatus) -> None:
+        """It is known to be gone, ours or not."""
+        self.end(status.labels.get(REQUEST_LABEL, ""))
+        key = (status.project, status.zone, status.name)
+        with self._lock:
+            if key in self._last and self._last[key].born == _born(status):
+                self._note_end(key)
+
+    def use(self, status: QueuedResourceStatus) -> None:
         """It is being used now, which the idle limit counts from."""
         self._write(
-            "UPDATE entries SET used_at = ? WHERE realm = ? AND project = ? AND zone = ? AND name = ? "
-            "AND ended_at IS NULL",
-            [time.time(), self.realm, project, zone, name],
+            "UPDATE entries SET used_at = ? WHERE request_id = ?",
+            [time.time(), status.labels.get(REQUEST_LABEL)],
         )
 
     def extend(self, request_id: str, expires_at: float | None) -> None:
@@ -202,8 +237,12 @@ class Ledger:
         with self._lock, closing(self._database.execute(query, [self.realm])) as rows:
             return tuple(Entry(**dict(zip(names, row, strict=True))) for row in rows)
 
-    def find(self, project: str, zone: str, name: str) -> Entry | None:
+    def entry_of(self, status: QueuedResourceStatus) -> Entry | None:
         """The open entry of a queued resource, if it is ours."""
+        return next((entry for entry in self.entries() if entry.is_of(status)), None)
+
+    def find(self, project: str, zone: str, name: str) -> Entry | None:
+        """The newest open entry of that name, if there is one."""
         mine = [e for e in self.entries() if (e.project, e.zone, e.name) == (project, zone, name)]
         return mine[-1] if mine else None
 
@@ -242,18 +281,19 @@ class Ledger:
     def _observe(self, status: QueuedResourceStatus) -> QueuedResourceStatus:
         key, born = (status.project, status.zone, status.name), _born(status)
         with self._lock:
+            request_id = status.labels.get(REQUEST_LABEL)
             last = self._last.get(key)
-            if last is None or last[0] != born:
+            if last is None or last.born != born:
                 past = self.timeline(status)
-                last = (born, past[-1].state, past[-1].at) if past else None
-            if last is None or last[1] != status.state:
+                last = _Seen(born, past[-1].state, past[-1].at, request_id) if past else None
+            if last is None or last.state != status.state:
                 now = datetime.now(UTC)
                 # The service's clock may be ahead of this one; nothing has begun in the future.
                 began = min(status.since or now, now) if last is None else now
                 self._note_change(*key, born, status.state, status.state_initiator, began)
-                last = (born, status.state, began)
+                last = _Seen(born, status.state, began, request_id)
             self._last[key] = last
-        return replace(status, since=last[2])
+        return replace(status, since=last.since)
 
     def _add_missing_columns(self) -> None:
         """Bring a file of an earlier version up to date; whoever comes at the same time waits and finds it done."""
@@ -269,6 +309,9 @@ class Ledger:
     def _columns(self) -> set[str]:
         with closing(self._database.execute("PRAGMA table_info(entries)")) as rows:
             return {row[1] for row in rows}
+
+    def _note_end(self, key: tuple[str, str, str]) -> None:
+        self._note_change(*key, self._last.pop(key).born, "GONE", "", datetime.now(UTC))
 
     def _note_change(
         self, project: str, zone: str, name: str, born: float, state: str, initiator: str, at: datetime

@@ -5,6 +5,7 @@ to keep these promises, which `tests/cloud/test_provider_contract.py` states as 
 
 - `create_queued_resource` returns when the request is accepted, and raises `AlreadyExistsError` for a name
   that is taken; sending the same request twice with the same `request_id` is not an error.
+- A status has the labels of its request, and `REQUEST_LABEL` with the `request_id`: names come again.
 - `delete_queued_resource` returns an operation once the deletion was accepted; the name is free when
   `finish` returns or `get_queued_resource` raises `NotFoundError`. Without force it refuses while there are nodes.
 - Statuses name their nodes in slice order, and endpoints come in worker order.
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from multislice_nb.cloud.request import QueuedResourceRequest
     from multislice_nb.cloud.status import Maintenance, NodeStatus, QueuedResourceStatus
 
-__all__ = ["Provider"]
+__all__ = ["REQUEST_LABEL", "Provider"]
+
+REQUEST_LABEL = "multislice-nb-request"
+"""Label with the id of the create call, by which what it made is told from others of the same name."""
 
 
 @runtime_checkable

@@ -182,7 +182,7 @@ class QueuedResource(QueuedResourceCore):
     @property
     def usage(self) -> Usage:
         """Chip-hours so far, and cost if `%config Multislice.chip_hour_price` was set when it was created."""
-        entry = self.cloud.ledger.find(self.status.project, self.zone, self.name)
+        entry = self.cloud.ledger.entry_of(self.status)
         return usage(self.status, self.timeline(), entry.chip_hour_price if entry else None)
 
     def timeline(self) -> tuple[StateChange, ...]:
@@ -191,7 +191,7 @@ class QueuedResource(QueuedResourceCore):
 
     def touch(self) -> None:
         """Say that it is in use, which its idle limit counts from."""
-        self.cloud.ledger.use(self.status.project, self.zone, self.name)
+        self.cloud.ledger.use(self.status)
 
     def _interrupted(self, *, delete: bool) -> lifecycle.WaitInterrupted:
         if delete:

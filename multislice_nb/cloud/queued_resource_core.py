@@ -53,7 +53,7 @@ class QueuedResourceCore:
         try:
             found = await self.cloud.provider.get_queued_resource(self.name, self.zone)
         except NotFoundError:
-            self.cloud.ledger.end(self.status.project, self.zone, self.name)
+            self.cloud.ledger.end_of(self.status)
             raise
         (self.status,) = self.cloud.ledger.observe([found])
         return self.status
@@ -163,17 +163,17 @@ class QueuedResourceCore:
         try:
             operation = await provider.delete_queued_resource(self.name, self.zone, force=force)
         except NotFoundError:
-            self.cloud.ledger.end(self.status.project, self.zone, self.name)
+            self.cloud.ledger.end_of(self.status)
             return
         if wait:
             await lifecycle.until_gone(provider, self.name, self.zone, operation, seconds)
-            self.cloud.ledger.end(self.status.project, self.zone, self.name)
+            self.cloud.ledger.end_of(self.status)
 
     @at_home
     async def arecreate(self, *, timeout: str | float | timedelta = DELETE) -> None:
         """Twin of `recreate`."""
         request = await self.cloud.provider.get_request(self.name, self.zone)
-        old = self.cloud.ledger.find(self.status.project, self.zone, self.name)
+        old = self.cloud.ledger.entry_of(self.status)
         await self.adelete(timeout=timeout)
         ttl = old.expires_at - old.asked_at if old and old.expires_at is not None else None
         again = await self.cloud.acreate(
@@ -215,7 +215,7 @@ class QueuedResourceCore:
                         last = status.state
                         yield status
         except NotFoundError:
-            self.cloud.ledger.end(self.status.project, self.zone, self.name)
+            self.cloud.ledger.end_of(self.status)
 
     async def __aenter__(self) -> Self:
         return self

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from multislice_nb._portal import sync
 from multislice_nb.cloud.cost import usage
 from multislice_nb.cloud.display import counted, html_table, shouted, text_table
+from multislice_nb.cloud.janitor import is_there
+from multislice_nb.cloud.provider import REQUEST_LABEL
 from multislice_nb.cloud.queued_resource import QueuedResource
-from multislice_nb.errors import MultisliceError
+from multislice_nb.errors import MultisliceError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,12 +105,22 @@ class Reclaimable:
         """Twin of `sweep`."""
         wanted = None if names is None else set(names)
         chosen = [f for f in self.findings if (f.certain if wanted is None else f.name in wanted)]
-        handles = [QueuedResource(self._cloud, finding.status) for finding in chosen]
-        outcomes = await asyncio.gather(*(handle.adelete() for handle in handles), return_exceptions=True)
+        outcomes = await asyncio.gather(*(self._delete(f.status) for f in chosen), return_exceptions=True)
         failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if failed:
             raise failed[0]
-        return tuple(handle.name for handle in handles)
+        return tuple(finding.name for finding in chosen)
+
+    async def _delete(self, found: QueuedResourceStatus) -> None:
+        """Delete what was found; what got its name since then is something else, and stays."""
+        try:
+            now = await self._cloud.provider.get_queued_resource(found.name, found.zone)
+        except NotFoundError:
+            now = None
+        if now is None or now.create_time != found.create_time:
+            self._cloud.ledger.end_of(found)
+        else:
+            await QueuedResource(self._cloud, found).adelete()
 
     def __len__(self) -> int:
         return len(self.findings)
@@ -138,15 +150,15 @@ async def look(cloud: Cloud, zone: str = "-") -> Reclaimable:
     entries = [entry for entry in cloud.ledger.entries() if entry.project == cloud.project]
     statuses = cloud.ledger.observe(await cloud.provider.list_queued_resources(zone))
     nodes = await cloud.provider.list_nodes(zone)
-    by_key = {(entry.zone, entry.name): entry for entry in entries}
-    there = {(status.zone, status.name) for status in statuses}
-    gone = [e for key, e in by_key.items() if key not in there and zone in {"-", e.zone}]
+    by_request = {entry.request_id: entry for entry in entries}
+    there = {status.labels.get(REQUEST_LABEL) for status in statuses}
+    gone = [e for e in entries if e.request_id not in there and zone in {"-", e.zone}]
     for entry in gone:
         if await _is_gone(cloud, entry):
-            cloud.ledger.end(entry.project, entry.zone, entry.name)
+            cloud.ledger.end(entry.request_id)
     findings = []
     for status in statuses:
-        mine = by_key.get((status.zone, status.name))
+        mine = by_request.get(status.labels.get(REQUEST_LABEL, ""))
         why = _reason(status, mine, [node for node in nodes if node.node_id in status.node_ids])
         if why is not None:
             spent = str(usage(status, cloud.ledger.timeline(status), mine.chip_hour_price if mine else None))
@@ -156,15 +168,10 @@ async def look(cloud: Cloud, zone: str = "-") -> Reclaimable:
 
 async def _is_gone(cloud: Cloud, entry: Entry) -> bool:
     """A list can leave out a zone that could not be reached: only a get proves it."""
-    from multislice_nb.errors import NotFoundError
-
     try:
-        await cloud.provider.get_queued_resource(entry.name, entry.zone)
-    except NotFoundError:
-        return True
+        return not await is_there(cloud.provider, entry)
     except MultisliceError:
         return False
-    return False
 
 
 def _reason(

@@ -125,6 +125,7 @@ class CloudCore:
             if not isinstance(error, UnavailableError):
                 self.ledger.strike(request_id)
             raise
+        self.ledger.settle(entry)
         if until_exit:
             self.until_exit.add(request_id)
         if any((entry.expires_at, entry.idle_limit)):

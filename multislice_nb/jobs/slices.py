@@ -63,7 +63,11 @@ def state(connect: Callable[[], Cloud], document: Mapping[str, object]) -> tuple
     try:
         found = cloud.get(str(document["queued_resource"]), str(document["zone"]))
     except NotFoundError:  # its workers deleted it, which the ledger of this user cannot know
-        cloud.ledger.end(*(str(document.get(key, "")) for key in ("project", "zone", "queued_resource")))
+        known = cloud.ledger.find(
+            *(str(document.get(key, "")) for key in ("project", "zone", "queued_resource"))
+        )
+        if known is not None:
+            cloud.ledger.end(known.request_id)
         return "", ""
     return found.state, found.status.error or ""
 

@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from multislice_nb import config
 from multislice_nb.cloud import Cloud, connect
+from multislice_nb.cloud.ledger import Ledger
+from multislice_nb.cloud.ssh_settings import google_ssh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.cloud.memory_provider import ZONE, MemoryProvider
+else:
+    from memory_provider import ZONE, MemoryProvider  # pytest puts this folder on the path
 
 
 @pytest.fixture
@@ -26,7 +33,7 @@ def cloud(emulator_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clou
             handle.delete()
     for entry in connection.ledger.entries():
         if entry.name not in others:
-            connection.ledger.end(entry.project, entry.zone, entry.name)
+            connection.ledger.end(entry.request_id)
 
 
 @pytest.fixture
@@ -39,3 +46,13 @@ def clock(emulator_home: Path) -> Iterator[Callable[..., None]]:
 
     yield change
     change(factor=1.0)
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Cloud]:
+    """A connection to a provider that keeps everything in memory, with a ledger of its own."""
+    provider = MemoryProvider()
+    settings = config.settings(provider.project, ZONE, emulator=False)
+    connection = Cloud(provider, settings, google_ssh(None, None), Ledger(tmp_path / "l.sqlite3", "google"))
+    yield connection
+    connection.close()

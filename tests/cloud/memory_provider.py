@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from multislice_nb.cloud import Endpoint, NodeStatus, QueuedResourceRequest, QueuedResourceStatus
+from multislice_nb.cloud.provider import REQUEST_LABEL
 from multislice_nb.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class MemoryProvider:
             zone=ZONE,
             project=self.project,
             create_time=datetime.now(UTC),
-            labels=dict(labels),
+            labels={**request.labels, **labels, REQUEST_LABEL: request_id},
         )
         made = _Kept(request, request_id, status)
         for slice_id, node_id in enumerate(status.node_ids):

@@ -11,6 +11,7 @@ import pytest
 from multislice_nb._portal import sync
 from multislice_nb.cloud import Provider, QueuedResourceRequest
 from multislice_nb.cloud.lifecycle import Deadlines, until_active, until_gone
+from multislice_nb.cloud.provider import REQUEST_LABEL
 from multislice_nb.cloud.watch import EMULATOR_PACE, Watchtower
 from multislice_nb.errors import (
     AlreadyExistsError,
@@ -76,13 +77,14 @@ class ProviderContract:
 
     def test_a_request_is_listed_once_it_is_accepted(self, provider, zone, name):
         """When create returns, get and list know it, with its nodes named in slice order."""
-        self.ask(provider, zone, name, node_count=2)
+        self.ask(provider, zone, name, request_id="r0", node_count=2)
         status = sync(provider.get_queued_resource, name, zone)
         assert status.name in {listed.name for listed in sync(provider.list_queued_resources, zone)}
         assert (status.node_count, status.node_ids) == (2, (f"{name}-0", f"{name}-1"))
         assert (status.zone, status.accelerator_type) == (zone, "v4-16")
         assert status.create_time is not None
         assert status.labels["by"] == "contract"
+        assert status.labels[REQUEST_LABEL] == "r0"
 
     def test_a_taken_name_is_refused_and_a_repeated_call_is_not(self, provider, zone, name):
         """The same request id twice is one request; another one under the name is an error."""
