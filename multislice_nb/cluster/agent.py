@@ -37,6 +37,9 @@ __all__ = [
 
 _NOTHING = contextlib.nullcontext()
 
+_latest: tuple[str, dict[str, Any]] = ("", {})
+"""The request that ended last, and its reply, for a notebook that asks again where the disk kept no record of it."""
+
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Have the shell record what it displays, and behave as fits a worker."""
@@ -156,11 +159,15 @@ def _recorded(
     afterwards: contextlib.AbstractContextManager[Any] = _NOTHING,
 ) -> dict[str, Any]:
     """Run `body` once, whatever the number of times that it is asked for, and keep what comes of it on disk."""
+    global _latest  # noqa: PLW0603 - an engine runs one request at a time
     with interrupts.deferred():
         if not record.begin(request, name, shelf):
-            now = time.time()  # whoever asks again reads the record, not this
+            now = time.time()
+            if request == _latest[0]:
+                return _latest[1]
             return {"ok": True, "value": pack(None), "started": now, "finished": now}
         with afterwards:
             reply = attempt(body, name)
         record.end(request, reply, shelf)
+        _latest = (request, reply)
     return reply

@@ -22,6 +22,7 @@ from multislice_nb.cluster.link import Lost
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from multislice_nb.cluster.gang import Reading
     from multislice_nb.cluster.ssh import Connections
 
 __all__ = ["FromRecord", "Look", "Reader", "Trail"]
@@ -40,7 +41,8 @@ def read(name, offset=0, size=-1):
     try:
         with open(os.path.join(folder, name), "rb") as file:
             file.seek(offset)
-            return file.read(size)
+            data = file.read(size)
+            return data if size < 0 or b"\\n" in data else data + file.readline()  # a message comes whole
     except OSError: return b""
 reply = read("reply.pickle")  # first: once it is there, the output is complete
 output = read("output.jsonl", int(sys.argv[4]), 4 << 20)
@@ -57,7 +59,7 @@ class Look:
     """What was found.
 
     Attributes:
-        messages: Output beyond the offset that was asked for, at most 4 MiB of it.
+        messages: Output beyond the offset that was asked for, at most 4 MiB of it, or one message that is larger.
         size: Its bytes in the record, by which the next offset is further.
         begun: Whether there is a record at all.
         reply: How it ended, once it has and all its output was read.
@@ -146,7 +148,8 @@ class FromRecord:
         rank: Which worker.
         taken: How much output is known already, as in `Record.taken`.
         alive: Whether the worker's engine lives.
-        ask: Sends the request again, in case it never arrived. The worker runs it once.
+        ask: Sends the request again, in case it never arrived. The worker runs it once, and answers once that has
+            ended, for a worker whose disk is full keeps no record.
     """
 
     def __init__(
@@ -156,7 +159,7 @@ class FromRecord:
         taken: Mapping[str, int],
         *,
         alive: Callable[[], bool],
-        ask: Callable[[], None],
+        ask: Callable[[], Reading | None],
     ) -> None:
         self._trail = Trail(reader, rank)
         self._known = dict(taken)
@@ -164,6 +167,9 @@ class FromRecord:
         self._ask = ask
         self._output: collections.deque[dict[str, Any]] = collections.deque()
         self._task = asyncio.create_task(self._follow())
+        self._task.add_done_callback(
+            lambda task: task.cancelled() or task.exception()
+        )  # it may be nobody's any more
 
     async def reply(self) -> Any:
         """What the function returned.
@@ -179,7 +185,7 @@ class FromRecord:
     @property
     def done(self) -> bool:
         """Whether the reply is there."""
-        return self._task.done()
+        return self._task.done() and not self._task.cancelled()
 
     def take_output(self) -> list[dict[str, Any]]:
         """The messages of output that came since the last call, in order."""
@@ -192,9 +198,10 @@ class FromRecord:
         self._task.cancel()
 
     async def _follow(self) -> dict[str, Any]:
-        asked = False
+        asked: Reading | None = None
         while True:
             lives = self._alive()  # asked first: what it wrote before its end is read
+            ended = asked is not None and asked.done
             try:
                 look, breaks_off = await self._trail.look(lives=lives)
             except errors.ConnectError as error:
@@ -207,9 +214,10 @@ class FromRecord:
                 return look.reply
             if breaks_off:
                 raise Lost("the engine died")
-            if not look.begun and not asked:
-                self._ask()
-                asked = True
+            if not look.begun and asked is None:
+                asked = self._ask()
+            elif not look.begun and asked is not None and ended:
+                return dict(await asked.reply())
             if not look.size:
                 await asyncio.sleep(self._trail.pause)
 

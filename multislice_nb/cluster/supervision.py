@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from multislice_nb.cluster.formation import Formation
     from multislice_nb.cluster.gang import Gang, Record
-    from multislice_nb.cluster.link import Pending
     from multislice_nb.cluster.reader import Reader
     from multislice_nb.cluster.settings import GangSettings
 
@@ -115,7 +114,7 @@ class Supervision:
             rank,
             record.taken,
             alive=lambda: rank in link.ranks,
-            ask=lambda: _forget(link.submit([rank], *self._requests[rank])),
+            ask=lambda: link.submit([rank], *self._requests[rank]).get(rank),
         )
 
     async def _end_headless(self) -> None:
@@ -163,11 +162,6 @@ class Supervision:
         told = "; ".join(f"{ranks_text(ranks, total=total)} {where}" for where, ranks in places.items())
         apart = " Those in a collective wait for the others." if len(places) > 1 else ""
         return f"{told[:1].upper()}{told[1:]}.{apart}" if told else ""
-
-
-def _forget(sent: Mapping[int, Pending]) -> None:
-    for pending in sent.values():
-        pending.forget()
 
 
 def _collect(name: str) -> str:
