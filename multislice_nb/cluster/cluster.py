@@ -19,7 +19,7 @@ from multislice_nb.cluster.cluster_view import as_html, as_text
 from multislice_nb.cluster.environment import Environment
 from multislice_nb.cluster.handle import CellHandle
 from multislice_nb.cluster.inventory import Targets, ranks_text, select
-from multislice_nb.cluster.journal import Journal
+from multislice_nb.cluster.journal import Journal, JournalWarning
 from multislice_nb.cluster.operator import Operator
 from multislice_nb.cluster.profiling import prepared
 from multislice_nb.cluster.progress import CellProgress
@@ -197,7 +197,11 @@ class Cluster:
         """
         targets, title = self._targets(ranks, slices, workers), self._title(name)
         items = iterate(self._operator.run_cell, code, title, targets, timeout, prepared(profile))
-        return _watched(items, check=check, on_update=on_update)
+        try:
+            return _watched(items, check=check, on_update=on_update)
+        finally:
+            if self.journal.trouble:
+                warnings.warn(self.journal.trouble, JournalWarning, stacklevel=2)
 
     def submit(
         self,

@@ -148,21 +148,26 @@ class Gang:
         """Run to the end on every worker.
 
         When cancelled, it interrupts all workers, kills those that do not take it, and is then cancelled;
-        one that was `abandoned` before leaves them as they are.
+        one that was `abandoned` before leaves them as they are. An error of this machine abandons it too.
         """
         try:
             self._submit()
             await self._until_settled()
+            self._drain()
         except asyncio.CancelledError:
             if not self.abandoned:
                 await self._stop(kill=True)
+            self._drain()
+            raise
+        except Exception:
+            self.abandoned = bool(self.running)
             raise
         finally:
-            self._drain()
             for task in self._tasks:
                 task.cancel()
-            for pending in self._pending.values():
-                pending.forget()
+            for rank, pending in self._pending.items():
+                if self.records[rank].state is not State.STUCK:
+                    pending.forget()
 
     def _submit(self) -> None:
         alike: dict[int, list[int]] = {}

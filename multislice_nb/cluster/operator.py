@@ -53,6 +53,7 @@ class Operator:
         self._journal = journal
         self._turn = asyncio.Lock()
         self._stuck: dict[int, Reading] = {}
+        """Requests that neither ended nor took an interrupt, by rank."""
         self._abandoned = False
         self._gang: Gang | None = None
 
@@ -161,16 +162,17 @@ class Operator:
                 while not task.done():
                     await asyncio.wait({task}, timeout=TICK)
                     await care.attend()
-                    if gang.changed.is_set() or care.notices != told:
+                    notices = tuple(filter(None, (*care.notices, self._journal.trouble)))
+                    if gang.changed.is_set() or notices != told:
                         gang.changed.clear()
-                        told = care.notices
+                        told = notices
                         yield CellProgress.of(gang.records, self._total, told)
                 await task
             finally:
                 care.close()
                 await self._end(gang, task)
                 self._gang = None
-            self._stuck = gang.stuck
+            self._stuck |= gang.stuck
             result = await inquest(self._formation, gang, title, self.settings.inquiry)
             result = replace(
                 result,
@@ -216,6 +218,7 @@ class Operator:
     async def _end(self, gang: Gang, task: asyncio.Task[None]) -> None:
         """After an interrupt: wait until the workers are free, with a new gang if some had to be killed."""
         if task.done():
+            self._abandoned = gang.abandoned
             return
         gang.abandoned = gang.abandoned or 0 in self._formation.keeper.outages  # nobody hears an interrupt
         self._abandoned = gang.abandoned
@@ -263,7 +266,9 @@ class Operator:
         if dead:
             what = f"{ranks_text(dead).capitalize()} of {site.name} lost its engine before this cell; nothing was run."
             raise errors.WorkerLostError(what, fix=await self._way_out())
-        stuck = sorted(rank for rank in asked & set(self._stuck) if not self._stuck[rank].done)
+        for rank in [rank for rank, reading in self._stuck.items() if reading.done]:
+            self._stuck.pop(rank).forget()
+        stuck = sorted(asked & set(self._stuck))
         if stuck:
             who = ranks_text(stuck, total=self._total).capitalize()
             what = f"{who} of {site.name} still run an earlier cell; nothing was run."

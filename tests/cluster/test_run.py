@@ -19,6 +19,7 @@ from multislice_nb import errors
 from multislice_nb.cluster import registry
 from multislice_nb.cluster.cluster import SubsetWarning
 from multislice_nb.cluster.formation import Formation
+from multislice_nb.cluster.journal import JournalWarning
 from tests.gangs import interrupt_once_printed
 from tests.processes import gone
 
@@ -155,6 +156,22 @@ def test_nothing_is_lost_of_much_output(cluster: Cluster) -> None:
     assert all(expected in cluster.journal.path(rank).read_text() for rank in range(4))
     assert most < 20_000
     assert len(str(result)) < 20_000
+
+
+def test_a_full_disk_here_costs_the_log_alone(cluster: Cluster) -> None:
+    """What the notebook's machine cannot keep of a cell's output is told, and the cell and its result are whole."""
+    log = cluster.journal.path(1)
+    kept = log.rename(log.with_suffix(".kept"))
+    cluster.journal.close()
+    log.symlink_to("/dev/full")
+    try:
+        with pytest.warns(JournalWarning, match=r"is kept in .*No space left on device"):
+            result = cluster.run("print('text')\n7")
+    finally:
+        kept.rename(log)
+    assert (result.stdout, result.values) == (["text\n"] * 4, [7] * 4)
+    cluster.run("print('more')")
+    assert log.read_text().endswith("more\n")
 
 
 def test_first_failure_is_shown_first(cluster: Cluster) -> None:
@@ -315,6 +332,7 @@ def test_blocked_workers_are_named_and_freed(hasty: Cluster) -> None:
     text = str(caught.value)
     assert text.startswith("ValueError on rank 2")
     assert "Ranks 0-1, 3 at line 3" in text
+    assert hasty.run("1", ranks=[2]).values == [1]
     with pytest.raises(errors.ClusterError, match="still run an earlier cell"):
         hasty.run("1")
     hasty.restart()

@@ -125,6 +125,37 @@ def test_a_cell_that_never_arrived_runs_once(cluster: Cluster) -> None:
     assert cluster.call("operator:add", 2, 3) == [5] * 4
 
 
+def test_a_full_disk_on_a_worker_takes_no_reply(cluster: Cluster) -> None:
+    """A worker that can keep no record answers all the same, and tells why, after a drop of SSH too."""
+    limit = "import resource\n_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, ({}, hard))"
+    cluster.run(limit.format(0), ranks=[2])
+    try:
+        assert "Not all of this is kept on the worker's disk" in cluster.run("1").stderr[2]
+        _, look = once("step 3", lambda: sync(cluster._formation.connections.abort))
+        assert cluster.run(STEPS.format(count=20), on_update=look).values == [19 * 19] * 4
+    finally:
+        cluster.run(limit.format("hard"), ranks=[2])
+    assert cluster.run("1").stderr == [""] * 4
+
+
+def test_an_error_here_leaves_the_cell_to_be_collected(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell that this machine could not follow to its end goes on, is in nobody's way unnoticed, and is whole."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.journal, "write", fail)
+        with pytest.raises(MemoryError):
+            cluster.run(STEPS.format(count=20))
+    with pytest.raises(errors.ClusterError, match="was left running"):
+        cluster.run("1")
+    assert cluster.collect().stdout == whole(20)
+
+
 def test_commands_and_files_connect_again(cluster: Cluster) -> None:
     """Between cells a dropped connection is made anew by whatever needs it first."""
     sync(cluster._formation.connections.abort)
