@@ -73,14 +73,16 @@ class Attempting:
     def _follow(self, command: Command, shipper: Shipper) -> Exit:
         """Wait until the attempt has ended, here and everywhere."""
         own: Exit | None = None
+        told = False
         while True:
             if own is None:
                 own = command.wait(self._worker.poll)
-                if own is not None:
-                    self._ended_by_itself(own, shipper)
             else:
                 time.sleep(self._worker.poll)
             try:
+                if own is not None and not told:
+                    self._ended_by_itself(own, shipper)
+                    told = True
                 reason = self._must_end(shipper, done=own is not None)
             except OSError as error:
                 reason = self._cut_off(error)

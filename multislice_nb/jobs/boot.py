@@ -19,6 +19,8 @@ from typing import Any
 
 HOME = Path("~").expanduser() / ".multislice_nb"
 MOST_STARTS = 5
+LONG = 600.0
+"""Seconds after which a supervisor that ends was up: what ended it before counts no more."""
 CHECK = """
 import sys
 import importlib.metadata as metadata
@@ -160,6 +162,20 @@ def prepare(plan: dict[str, Any]) -> tuple[str, str]:
     raise SystemExit(1)
 
 
+def supervise(argv: list[str], environment: dict[str, str]) -> bool:
+    """Keep the supervisor up until it ends by itself; gives up where it ends soon again and again."""
+    starts = 0
+    while starts < MOST_STARTS:
+        began = time.monotonic()
+        code = subprocess.call(argv, env=environment)
+        if code == 0:
+            return True
+        starts = 1 if time.monotonic() - began > LONG else starts + 1
+        say(f"the supervisor ended with status {code}")
+        time.sleep(5 * 2 ** (starts - 1))
+    return False
+
+
 def main(plan: dict[str, Any]) -> None:
     """See to everything the supervisor needs, and to the supervisor."""
     os.environ.update(plan["endpoints"])
@@ -173,14 +189,9 @@ def main(plan: dict[str, Any]) -> None:
     argv = [ours, "-m", "multislice_nb.jobs.supervisor"]
     for name in ("store", "job", "run", "queued_resource"):
         argv += [f"--{name.replace('_', '-')}", str(plan[name])]
-    for start in range(MOST_STARTS):
-        code = subprocess.call(argv, env=environment)
-        if code == 0:
-            return
-        say(f"the supervisor ended with status {code}")
-        time.sleep(5 * 2**start)
-    say("the supervisor does not stay up")
-    delete(plan["queued_resource"])
+    if not supervise(argv, environment):
+        say("the supervisor does not stay up")
+        delete(plan["queued_resource"])
 
 
 if __name__ == "__main__":

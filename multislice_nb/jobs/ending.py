@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from multislice_nb.jobs import layout
-from multislice_nb.jobs.worker import log
+from multislice_nb.jobs.worker import log, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,16 +75,8 @@ def _alive(worker: Worker, rank: int) -> bool:
 
 
 def _until_done(doing: str, work: Callable[[], None], limit: float) -> None:
-    """Do something that may fail for a while."""
-    pause = 0.5
-    while True:
-        try:
-            work()
-        except OSError as error:
-            log.warning("%s failed: %s", doing, error)
-            if time.monotonic() > limit:
-                return
-            time.sleep(pause)
-            pause = min(2 * pause, 30.0)
-        else:
-            return
+    """Do something that may fail for a while; the end comes all the same."""
+    try:
+        patiently(doing, work, limit)
+    except OSError as error:
+        log.warning("%s failed for good: %s", doing, error)

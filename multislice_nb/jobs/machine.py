@@ -43,7 +43,7 @@ def access_token() -> str:
     """
     text = metadata("instance/service-accounts/default/token")
     if text is None:
-        raise OSError("this machine has no service account")
+        raise PermissionError("this machine has no service account")
     return str(json.loads(text)["access_token"])
 
 

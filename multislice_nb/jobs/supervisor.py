@@ -33,7 +33,7 @@ from multislice_nb.jobs.record import JobSpec
 from multislice_nb.jobs.shipping import Shipper, masked, ship_rest
 from multislice_nb.jobs.store import Store
 from multislice_nb.jobs.tpu_api import OwnQueuedResource
-from multislice_nb.jobs.worker import Signals, Worker, local_folder, log, new_boot, place, rank_of
+from multislice_nb.jobs.worker import Signals, Worker, local_folder, log, new_boot, patiently, place, rank_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _SETUP_SECONDS = 3600.0
+_OUTAGE = 900.0
+"""Seconds for which a store that does not answer is waited for before there is a job to ask for its limits."""
+_REFUSALS = {400, 401, 403, 404}
 _TAIL = 2000
 """Characters of the setup's output that are told."""
 _ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER"
@@ -62,10 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, terminated)
     store = Store(arguments.store)
     run_store = store.child(layout.run_folder(arguments.job, arguments.run))
-    document = run_store.read_json(layout.JOB)
+    outage = time.monotonic() + _OUTAGE
+    document = patiently("reading the job", lambda: run_store.read_json(layout.JOB), outage, _passes)
     if document is None:
         raise SystemExit(f"there is no job {arguments.job} in {store.url}")
     job = JobSpec.from_json(document)
+    began = patiently("saying that it begins", Gang(run_store, job).began, outage, _passes)
     machine, boot = Machine.here(), new_boot()
     rank = rank_of(job, machine)
     own_log = _logging(local_folder(job.name, arguments.run) / "logs" / f"boot-{boot}.log")
@@ -84,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             beat=beat,
             watch=Watch(run_store),
             boot=boot,
-            deadline=Gang(run_store, job).began() + job.limits.time_limit,
+            deadline=began + job.limits.time_limit,
             signals=signals,
         )
         _supervise(worker, shipper)
@@ -102,7 +107,7 @@ def _supervise(worker: Worker, shipper: Shipper) -> None:
     trouble = _prepare(worker)
     if worker.masks or not worker.job.secrets:  # else it could not be masked
         _ship_what_was_left(worker)
-    if trouble:
+    if trouble and not worker.signals.terminated:  # a machine that goes down comes back
         worker.gang.end("failed", f"{worker.place} could not be prepared: {trouble}", rank=worker.rank)
     while not worker.signals.terminated:
         attempt = Assembly(worker).wait()
@@ -140,10 +145,15 @@ def _logging(path: Path) -> Path:
 
 def _prepare(worker: Worker) -> str:
     """Put the code in place, read the secrets and run the setup; what went wrong, or nothing."""
+
+    def passes(error: OSError) -> bool:
+        return _passes(error) and not worker.signals.terminated and not worker.late
+
+    limit = time.monotonic() + worker.job.limits.boot_timeout
     try:
-        _unpack(worker)
+        patiently("reading the code", lambda: _unpack(worker), limit, passes)
         worker.results.mkdir(parents=True, exist_ok=True)
-        values = _secrets(worker.job)
+        values = patiently("reading the secrets", lambda: _secrets(worker.job), limit, passes)
     except (OSError, tarfile.TarError, KeyError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     checkpoints = worker.store.object_url(f"{layout.job_folder(worker.job.name)}/checkpoints")
@@ -159,6 +169,12 @@ def _prepare(worker: Worker) -> str:
         **values,
     }
     return _setup(worker)
+
+
+def _passes(error: OSError) -> bool:
+    """Whether it may work later: an outage passes; what is not there, or not allowed, stays so."""
+    missing = isinstance(error, FileNotFoundError | PermissionError)
+    return not missing and getattr(error, "code", None) not in _REFUSALS
 
 
 def _unpack(worker: Worker) -> None:

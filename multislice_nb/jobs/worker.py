@@ -8,13 +8,13 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from multislice_nb.jobs.gang import Gang
 from multislice_nb.jobs.layout import job_folder, run_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from multislice_nb.jobs.beat import Beat, Watch
     from multislice_nb.jobs.machine import Machine
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from multislice_nb.jobs.store import Store
     from multislice_nb.jobs.tpu_api import OwnQueuedResource
 
-__all__ = ["Signals", "Worker", "log"]
+__all__ = ["Signals", "Worker", "log", "patiently"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("multislice_nb.jobs")
 
@@ -125,3 +127,29 @@ def local_folder(name: str, run: int) -> Path:
 def new_boot() -> str:
     """A name for a start of the supervisor, in order of time."""
     return f"{int(time.time()):011d}-{uuid.uuid4().hex[:8]}-{os.getpid()}"
+
+
+def patiently(
+    doing: str, work: Callable[[], T], limit: float, passes: Callable[[OSError], bool] = lambda _: True
+) -> T:
+    """Do something that an outage makes fail for a while.
+
+    Args:
+        doing: What, in words.
+        work: Does it.
+        limit: Until when it is tried again, by the monotonic clock.
+        passes: Whether an error is one that may be gone later.
+
+    Raises:
+        OSError: The first error that stays, or the last one.
+    """
+    pause = 0.5
+    while True:
+        try:
+            return work()
+        except OSError as error:
+            if time.monotonic() > limit or not passes(error):
+                raise
+            log.warning("%s failed: %s", doing, error)
+        time.sleep(pause)
+        pause = min(2 * pause, 30.0)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from base64 import b64encode
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +10,7 @@ import pytest
 from multislice_nb import jobs
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.jobs.submitting import emulator_limits
+from tests.jobs.answers import SECRET, VERSION, answering
 from tests.jobs.buckets import refusing
 
 if TYPE_CHECKING:
@@ -22,36 +19,13 @@ if TYPE_CHECKING:
 
     from multislice_nb.cloud import Cloud
 
-SECRET = "hunter2-is-a-long-secret"
-VERSION = "projects/p/secrets/token/versions/1"
-
-
-class SecretManager(BaseHTTPRequestHandler):
-    """The one call of Secret Manager that a worker makes, for those who bring a token."""
-
-    def do_GET(self) -> None:
-        """Hand out the secret."""
-        known = self.path == f"/v1/{VERSION}:access" and self.headers["Authorization"].startswith("Bearer ")
-        answer = {"payload": {"data": b64encode(SECRET.encode()).decode()}} if known else {}
-        content = json.dumps(answer).encode()
-        self.send_response(200 if known else 403)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
 
 @pytest.fixture
 def secret_manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A Secret Manager of this test's own."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), SecretManager) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        place = f"http://127.0.0.1:{server.server_port}/"
-        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER", place)
+    with answering() as server:
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER", f"http://{server.host}/")
         yield
-        server.shutdown()
 
 
 def test_a_job_in_a_bucket_runs_from_submit_to_results(

@@ -1,0 +1,74 @@
+"""What a worker asks of Google, answered on this machine: its token, its secrets, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from base64 import b64encode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECRET = "hunter2-is-a-long-secret"
+VERSION = "projects/p/secrets/token/versions/1"
+TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"
+
+
+class Google(ThreadingHTTPServer):
+    """Answers those who bring a token.
+
+    Attributes:
+        refusals: Statuses with which the next ones who ask for a secret are refused.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.refusals: list[int] = []
+
+    @property
+    def host(self) -> str:
+        """Its address and port."""
+        return f"127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Google
+
+    def do_GET(self) -> None:
+        """Hand out what there is."""
+        if self.path == TOKEN:
+            self._answer(200, {"access_token": "t"})
+        elif self.path != f"/v1/{VERSION}:access":
+            self._answer(404, {})
+        elif not self.headers["Authorization"].startswith("Bearer "):
+            self._answer(403, {})
+        elif self.server.refusals:
+            self._answer(self.server.refusals.pop(0), {})
+        else:
+            self._answer(200, {"payload": {"data": b64encode(SECRET.encode()).decode()}})
+
+    def _answer(self, status: int, document: object) -> None:
+        content = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[Google]:
+    """A server of one's own."""
+    with Google() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
