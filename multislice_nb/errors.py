@@ -15,6 +15,7 @@
     │   ├── UnavailableError
     │   ├── QueuedResourceFailedError   it reached a state from which it cannot become ACTIVE
     │   └── WaitTimeoutError            a deadline passed while waiting for it
+    ├── LedgerError                     the file that remembers what was created cannot be read or written
     ├── EmulatorError                   the emulator did not start, stop or answer
     ├── ClusterError                    the workers of a queued resource
     │   ├── ConnectError                a worker did not answer SSH
@@ -54,6 +55,7 @@ __all__ = [
     "FailedPreconditionError",
     "InvalidRequestError",
     "JobError",
+    "LedgerError",
     "MagicError",
     "MultisliceError",
     "NotFoundError",
@@ -186,6 +188,10 @@ class QueuedResourceFailedError(CloudError):
 
 class WaitTimeoutError(CloudError):
     """A deadline passed while waiting for a queued resource."""
+
+
+class LedgerError(MultisliceError):
+    """The file that remembers what was created cannot be read or written."""
 
 
 class EmulatorError(MultisliceError):

@@ -65,8 +65,7 @@ def connect(
             loop()  # first, so that its exit handler runs after ours
             atexit.register(_at_exit)
         _open[key] = made = _on_emulator(settings, address) if address else _on_google(settings)
-    if any(entry.overdue() for entry in made.ledger.entries()):
-        sync(made.janitor.sweep)
+    sync(made.janitor.start)
     return made
 
 
@@ -79,13 +78,7 @@ def close_all() -> None:
 
 def _at_exit() -> None:
     """Delete what was asked for until now, say what stays, then let go of everything."""
-    left = {
-        (entry.zone, entry.name): (cloud, entry)
-        for cloud in _open.values()
-        if not cloud.closed and not (cloud.is_emulator and emulation.has_ended())
-        for entry in cloud.ledger.entries()
-        if entry.owner_pid == os.getpid() and entry.project == cloud.project
-    }
+    left = {entry.request_id: (cloud, entry) for cloud in _open.values() for entry in _left_by_us(cloud)}
     for cloud, entry in left.values():
         if entry.request_id in cloud.until_exit and _deleted_at_exit(cloud, entry):
             continue
@@ -93,18 +86,28 @@ def _at_exit() -> None:
     close_all()
 
 
+def _left_by_us(cloud: Cloud) -> list[Entry]:
+    """What this process asked for through a connection and has not seen gone."""
+    if cloud.closed or (cloud.is_emulator and emulation.has_ended()):
+        return []
+    try:
+        entries = cloud.ledger.entries()
+    except MultisliceError as error:
+        sys.stderr.write(f"{error}\n")
+        return []
+    return [entry for entry in entries if entry.owner_pid == os.getpid() and entry.project == cloud.project]
+
+
 def _deleted_at_exit(cloud: Cloud, entry: Entry) -> bool:
     """Ask for its deletion without waiting for it: an ending kernel has a few seconds."""
-    # Overdue from now on, so that the next connect() sees to it whatever comes of this.
-    cloud.ledger.extend(entry.request_id, time.time())
     try:
+        # Overdue from now on, so that the next connect() sees to it whatever comes of this.
+        cloud.ledger.extend(entry.request_id, time.time())
         operation = sync(delete, cloud.provider, entry)
     except MultisliceError as error:
         sys.stderr.write(f"{error}\n")
         return False
-    if operation is None:
-        cloud.ledger.end(entry.request_id)
-    else:
+    if operation is not None:
         sys.stderr.write(f"{entry.name} in {entry.zone} is being deleted, as its notebook ends.\n")
     return True
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import time
 from typing import TYPE_CHECKING
 
 from multislice_nb.cloud import lifecycle
+from multislice_nb.cloud.watch import Pace
 from multislice_nb.errors import MultisliceError, NotFoundError
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Janitor", "delete", "is_there", "left_behind"]
 
 _LOOK_AT_MOST, _DELETE_SECONDS = 30.0, 900.0
+_AGAIN = Pace(first=30.0, last=900.0, growth=2.0)
+"""When a deletion that failed is tried again."""
 
 
 class Janitor:
@@ -32,7 +36,14 @@ class Janitor:
         self._ledger = ledger
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
+        self._deletions: dict[str, asyncio.Task[str]] = {}
+        self._failures: dict[str, tuple[float, float]] = {}  # the pause after each, and when that is over
         self.notices: list[str] = []
+
+    async def start(self) -> None:
+        """Delete what is overdue by now, and watch the time of what is not: another process may have asked for it."""
+        self.look_after()
+        await self.sweep()
 
     def look_after(self) -> None:
         """Something with an end was created, or its end changed: watch the time."""
@@ -40,50 +51,84 @@ class Janitor:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="deleting what is overdue")
 
+    def condemn(self, request_id: str) -> None:
+        """Delete what was asked for there, and try until it is gone; the next `connect()` does if this process ends."""
+        self._ledger.extend(request_id, time.time())
+        self.look_after()
+
     async def sweep(self) -> tuple[str, ...]:
         """Delete everything overdue by the ledger, whoever made it; returns the names."""
-        gone = []
-        for entry in self._entries():
-            reason = entry.overdue()
-            if reason is not None and await self._delete(entry, reason):
-                gone.append(entry.name)
-        return tuple(gone)
+        self._begin()
+        return tuple(name for name in await asyncio.gather(*self._deletions.values()) if name)
 
     async def close(self) -> None:
         """Stop looking. What is overdue later is deleted at the next `connect()`."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        tasks = [*self._deletions.values(), *([self._task] if self._task else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:
             self._news.clear()
-            await self.sweep()
-            ends = [end for entry in self._entries() if (end := _end(entry)) is not None]
-            if not ends:
+            try:
+                self._begin()
+                moments = [moment for entry in self._entries() if (moment := self._due(entry)) is not None]
+            except MultisliceError as error:  # the ledger's: another look may succeed
+                self._note(f"What is overdue is not known: {error}")
+                moments = [time.time() + _LOOK_AT_MOST]
+            if not moments and not self._deletions:
                 return
-            left = min(ends) - time.time()
+            left = min(moments, default=time.time() + _LOOK_AT_MOST) - time.time()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), min(max(left, 0.05), _LOOK_AT_MOST))
+
+    def _begin(self) -> None:
+        """Begin to delete what is overdue; one that takes minutes keeps no other from its end."""
+        now = time.time()
+        for entry in self._entries():
+            reason, due = entry.overdue(now), self._due(entry)
+            if reason is not None and due is not None and due <= now:
+                self._deletions[entry.request_id] = task = asyncio.create_task(self._delete(entry, reason))
+                task.add_done_callback(functools.partial(self._ended, entry.request_id))
+
+    def _ended(self, request_id: str, _task: asyncio.Task[str]) -> None:
+        del self._deletions[request_id]
+        self._news.set()
+
+    def _due(self, entry: Entry) -> float | None:
+        """When there is something to do about it; None when there is not."""
+        end = _end(entry)
+        if end is None or entry.request_id in self._deletions:
+            return None
+        return max(end, self._failures.get(entry.request_id, (0.0, 0.0))[1])
+
+    def _note(self, notice: str) -> None:
+        if notice not in self.notices:
+            self.notices.append(notice)
 
     def _entries(self) -> list[Entry]:
         return [entry for entry in self._ledger.entries() if entry.project == self._provider.project]
 
-    async def _delete(self, entry: Entry, reason: str) -> bool:
+    async def _delete(self, entry: Entry, reason: str) -> str:
+        """Its name when it was deleted; nothing when there was nothing to delete, or when that failed."""
         try:
             operation = await delete(self._provider, entry)
             if operation is not None:
                 await lifecycle.until_gone(self._provider, entry.name, entry.zone, operation, _DELETE_SECONDS)
-        except MultisliceError as error:
-            self.notices.append(
-                f"{entry.name} in {entry.zone} should be deleted ({reason}), and was not: {error}"
-            )
-            return False
-        self._ledger.end(entry.request_id)
-        if operation is not None:
-            self.notices.append(f"{entry.name} in {entry.zone} was deleted: {reason}.")
-        return operation is not None
+            self._ledger.end(entry.request_id)
+        except Exception as error:  # noqa: BLE001 - whatever it was is told, and it is tried again
+            last, _ = self._failures.get(entry.request_id, (0.0, 0.0))
+            pause = _AGAIN.after(last) if last else _AGAIN.first
+            self._failures[entry.request_id] = pause, time.time() + _AGAIN.spread(pause)
+            told = error if isinstance(error, MultisliceError) else repr(error)
+            self._note(f"{entry.name} in {entry.zone} should be deleted ({reason}), and was not: {told}")
+            return ""
+        self._failures.pop(entry.request_id, None)
+        if operation is None:
+            return ""
+        self._note(f"{entry.name} in {entry.zone} was deleted: {reason}.")
+        return entry.name
 
 
 async def is_there(provider: Provider, entry: Entry) -> bool:

@@ -11,7 +11,7 @@ import socket
 import sqlite3
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import psutil
 
 from multislice_nb.cloud.provider import REQUEST_LABEL
-from multislice_nb.errors import UnavailableError
+from multislice_nb.errors import LedgerError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from multislice_nb.cloud.status import QueuedResourceStatus
@@ -147,23 +147,28 @@ class Ledger:
     Args:
         path: The SQLite file; made with mode 0600.
         realm: Whose queued resources these are: `google` or `emulator`.
+
+    Raises:
+        LedgerError: Here and in every method: the file cannot be read or written.
     """
 
     def __init__(self, path: Path, realm: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
         self.realm = realm
+        self._path = path
         self._lock = threading.RLock()
         self._last: dict[tuple[str, str, str], _Seen] = {}
-        # Whichever thread asks: the lock below keeps them apart.
-        self._open: sqlite3.Connection | None = sqlite3.connect(
-            path, timeout=10.0, check_same_thread=False, isolation_level=None
-        )
-        with self._lock:
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=NORMAL")
-            self._database.executescript(_SCHEMA)
-            self._add_missing_columns()
+        with self._telling():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.touch(mode=0o600)
+            # Whichever thread asks: the lock keeps them apart.
+            self._open: sqlite3.Connection | None = sqlite3.connect(
+                path, timeout=10.0, check_same_thread=False, isolation_level=None
+            )
+        with self._file() as database:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=NORMAL")
+            database.executescript(_SCHEMA)
+            _add_missing_columns(database)
 
     def enter(self, entry: Entry) -> Entry:
         """Write down that something is about to be created, by this process."""
@@ -234,7 +239,7 @@ class Ledger:
         names = [field.name for field in fields(Entry)]
         only = "" if ended else "AND ended_at IS NULL"
         query = f"SELECT {', '.join(names)} FROM entries WHERE realm = ? {only} ORDER BY asked_at"  # noqa: S608 - names of our own fields
-        with self._lock, closing(self._database.execute(query, [self.realm])) as rows:
+        with self._file() as database, closing(database.execute(query, [self.realm])) as rows:
             return tuple(Entry(**dict(zip(names, row, strict=True))) for row in rows)
 
     def entry_of(self, status: QueuedResourceStatus) -> Entry | None:
@@ -262,7 +267,7 @@ class Ledger:
             "AND name = ? AND born = ? ORDER BY rowid"  # as they were seen; no clock has a say in it
         )
         key = [self.realm, status.project, status.zone, status.name, _born(status)]
-        with self._lock, closing(self._database.execute(query, key)) as rows:
+        with self._file() as database, closing(database.execute(query, key)) as rows:
             return tuple(StateChange(s, i, datetime.fromtimestamp(at, UTC)) for s, i, at in rows)
 
     def close(self) -> None:
@@ -272,11 +277,23 @@ class Ledger:
                 self._open.close()
             self._open = None
 
-    @property
-    def _database(self) -> sqlite3.Connection:
-        if self._open is None:
-            raise UnavailableError.of_closed()
-        return self._open
+    @contextmanager
+    def _file(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._telling():
+            if self._open is None:
+                raise UnavailableError.of_closed()
+            yield self._open
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise LedgerError(
+                f"The ledger of what was created, {self._path}, cannot be read or written: {error}.",
+                fix="See to its disk and its permissions. A damaged one can be moved away; what it held is then "
+                "found with list() alone.",
+            ) from error
 
     def _observe(self, status: QueuedResourceStatus) -> QueuedResourceStatus:
         key, born = (status.project, status.zone, status.name), _born(status)
@@ -295,21 +312,6 @@ class Ledger:
             self._last[key] = last
         return replace(status, since=last.since)
 
-    def _add_missing_columns(self) -> None:
-        """Bring a file of an earlier version up to date; whoever comes at the same time waits and finds it done."""
-        if "job" in self._columns():
-            return
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            if "job" not in self._columns():
-                self._database.execute("ALTER TABLE entries ADD COLUMN job TEXT DEFAULT ''")
-        finally:
-            self._database.execute("COMMIT")
-
-    def _columns(self) -> set[str]:
-        with closing(self._database.execute("PRAGMA table_info(entries)")) as rows:
-            return {row[1] for row in rows}
-
     def _note_end(self, key: tuple[str, str, str]) -> None:
         self._note_change(*key, self._last.pop(key).born, "GONE", "", datetime.now(UTC))
 
@@ -320,8 +322,25 @@ class Ledger:
         self._write("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def _write(self, statement: str, values: list[object]) -> None:
-        with self._lock:
-            self._database.execute(statement, values)
+        with self._file() as database:
+            database.execute(statement, values)
+
+
+def _add_missing_columns(database: sqlite3.Connection) -> None:
+    """Bring a file of an earlier version up to date; whoever comes at the same time waits and finds it done."""
+    if "job" in _columns(database):
+        return
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        if "job" not in _columns(database):
+            database.execute("ALTER TABLE entries ADD COLUMN job TEXT DEFAULT ''")
+    finally:
+        database.execute("COMMIT")
+
+
+def _columns(database: sqlite3.Connection) -> set[str]:
+    with closing(database.execute("PRAGMA table_info(entries)")) as rows:
+        return {row[1] for row in rows}
 
 
 def _born(status: QueuedResourceStatus) -> float:

@@ -115,21 +115,25 @@ class CloudCore:
             # Refuse what is wrong with the times before anything is deleted.
             entry_for(request, request_id, self.ledger.realm, ttl, idle_limit)
             await self._make_room(request)
-        entry = self.ledger.enter(entry_for(request, request_id, self.ledger.realm, ttl, idle_limit))
+        entry = entry_for(request, request_id, self.ledger.realm, ttl, idle_limit)
+        sent = bounded(request, entry)
+        entry = self.ledger.enter(entry)
+        # From here on it may exist, however this call ends.
+        if until_exit:
+            self.until_exit.add(request_id)
+        self.janitor.look_after()
         try:
             await self.provider.create_queued_resource(
-                bounded(request, entry), request_id=request_id, labels={OWNER_LABEL: self._id}
+                sent, request_id=request_id, labels={OWNER_LABEL: self._id}
             )
         except CloudError as error:
             # When the service was lost in between, nobody knows whether it was created: keep the entry.
             if not isinstance(error, UnavailableError):
                 self.ledger.strike(request_id)
+                self.until_exit.discard(request_id)
             raise
         self.ledger.settle(entry)
-        if until_exit:
-            self.until_exit.add(request_id)
-        if any((entry.expires_at, entry.idle_limit)):
-            self.janitor.look_after()
+        self.janitor.look_after()
         found = await self.provider.get_queued_resource(request.name, str(request.zone))
         return QueuedResource(self._face, self.ledger.observe([found])[0])
 
@@ -216,11 +220,12 @@ class CloudCore:
         if self._closed:
             return
         self._closed = True
-        await self.janitor.close()
-        for tower in self._towers.values():
-            await tower.close()
-        await self.provider.close()
-        self.ledger.close()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self.ledger.close)
+            stack.push_async_callback(self.provider.close)
+            for tower in self._towers.values():
+                stack.push_async_callback(tower.close)
+            stack.push_async_callback(self.janitor.close)
 
     async def _make_room(self, request: QueuedResourceRequest) -> None:
         """Delete whatever has the request's name, and wait until it is gone: only then the name is free."""

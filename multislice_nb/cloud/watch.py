@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from multislice_nb.errors import MultisliceError, UnavailableError
+from multislice_nb.errors import CloudError, MultisliceError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -67,7 +67,7 @@ class Watchtower:
         self._zone = zone
         self._pace = pace
         self._observe = observe
-        self._watchers: defaultdict[str, list[asyncio.Queue[QueuedResourceStatus | MultisliceError]]]
+        self._watchers: defaultdict[str, list[asyncio.Queue[QueuedResourceStatus | Exception]]]
         self._watchers = defaultdict(list)
         self._seen: dict[str, QueuedResourceStatus] = {}
         self._task: asyncio.Task[None] | None = None
@@ -80,7 +80,7 @@ class Watchtower:
             NotFoundError: It is gone, or never was.
             CloudError: The API cannot be asked any more.
         """
-        queue: asyncio.Queue[QueuedResourceStatus | MultisliceError] = asyncio.Queue()
+        queue: asyncio.Queue[QueuedResourceStatus | Exception] = asyncio.Queue()
         self._watchers[name].append(queue)
         self._hurry.set()
         if self._task is None or self._task.done():
@@ -88,7 +88,7 @@ class Watchtower:
         try:
             while True:
                 answer = await queue.get()
-                if isinstance(answer, MultisliceError):
+                if isinstance(answer, Exception):
                     raise answer
                 yield answer
         finally:
@@ -100,25 +100,32 @@ class Watchtower:
         """Stop looking; those who still watch are told."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.gather(self._task, return_exceptions=True)
         self._tell_all(UnavailableError.of_closed())
 
     async def _look_out(self) -> None:
+        try:
+            await self._look()
+        except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it was
+            self._tell_all(error)
+
+    async def _look(self) -> None:
         pause = self._pace.first
         while self._watchers:
             self._hurry.clear()
-            try:
-                statuses = self._observe(await self._provider.list_queued_resources(self._zone))
-            except MultisliceError as error:
-                return self._tell_all(error)
-            found = {status.name: status for status in statuses}
+            found = {status.name: status for status in self._observe(await self._listed())}
             pause = self._pace.first if self._changed(found) else self._pace.after(pause)
             for name in tuple(self._watchers):
                 self._tell(name, found.get(name) or await self._missing(name))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), self._pace.spread(pause))
-        return None
+
+    async def _listed(self) -> tuple[QueuedResourceStatus, ...]:
+        try:
+            return await self._provider.list_queued_resources(self._zone)
+        except NotFoundError as error:
+            # The list was not found, which does not say that anything on it is gone.
+            raise CloudError(error.what, fix=error.fix) from error
 
     def _changed(self, found: dict[str, QueuedResourceStatus]) -> bool:
         states = {name: found[name].state for name in self._watchers if name in found}
@@ -133,10 +140,10 @@ class Watchtower:
         except MultisliceError as error:
             return error
 
-    def _tell(self, name: str, answer: QueuedResourceStatus | MultisliceError) -> None:
+    def _tell(self, name: str, answer: QueuedResourceStatus | Exception) -> None:
         for queue in self._watchers.get(name, ()):
             queue.put_nowait(answer)
 
-    def _tell_all(self, error: MultisliceError) -> None:
+    def _tell_all(self, error: Exception) -> None:
         for name in tuple(self._watchers):
             self._tell(name, error)

@@ -128,13 +128,25 @@ def test_an_idle_limit_counts_from_the_last_use(cloud):
 
 
 def test_a_time_to_live_outlasts_its_kernel(cloud, emulator_home):
-    """What a killed notebook wanted deleted is deleted at the next connect()."""
-    run_notebook(emulator_home, 'cloud.create("dead", accelerator_type="v4-8", ttl=0.2)')
-    time.sleep(0.2)
+    """What a killed notebook wanted deleted is deleted at the next connect(), or when its time comes after that."""
+    run_notebook(
+        emulator_home,
+        """
+        cloud.create("later", accelerator_type="v4-8", ttl="8h")
+        cloud.create("dead", accelerator_type="v4-8", ttl=1)
+        """,
+    )
+    dead = cloud.ledger.find(cloud.project, cloud.zone, "dead")
+    later = cloud.ledger.find(cloud.project, cloud.zone, "later")
+    until(dead.overdue)
+    cloud.ledger.extend(later.request_id, time.time() + 1)
     cloud.close()
-    assert "time to live is over" in connect(emulator=True).notices[0]
+    again = connect(emulator=True)
+    assert "dead" in again.notices[0]
+    assert "time to live is over" in again.notices[0]
     with pytest.raises(NotFoundError):
-        connect(emulator=True).get("dead")
+        again.get("dead")
+    until(lambda: not again.list())
 
 
 def test_a_script_that_ends_says_what_stays(emulator_home, cloud):
