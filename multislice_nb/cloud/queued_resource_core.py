@@ -13,7 +13,7 @@ from multislice_nb.cloud.times import parse_duration
 from multislice_nb.errors import FailedPreconditionError, InvalidRequestError, NotFoundError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
     from datetime import timedelta
 
     from multislice_nb.cloud.session import Cloud
@@ -155,26 +155,39 @@ class QueuedResourceCore:
 
     @at_home
     async def adelete(
-        self, *, force: bool = True, wait: bool = True, timeout: str | float | timedelta = DELETE
+        self,
+        *,
+        force: bool = True,
+        wait: bool = True,
+        timeout: str | float | timedelta = DELETE,
+        taken: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """Twin of `delete`."""
+        """Twin of `delete`; `taken` is called and awaited once it cannot be refused any more."""
         seconds = parse_duration(timeout).total_seconds()
         provider = self.cloud.provider
+        operation: str | None
         try:
             operation = await provider.delete_queued_resource(self.name, self.zone, force=force)
         except NotFoundError:
             self.cloud.ledger.end_of(self.status)
-            return
-        if wait:
+            operation = None
+        if taken is not None:
+            await taken()
+        if wait and operation is not None:
             await lifecycle.until_gone(provider, self.name, self.zone, operation, seconds)
             self.cloud.ledger.end_of(self.status)
 
     @at_home
-    async def arecreate(self, *, timeout: str | float | timedelta = DELETE) -> None:
-        """Twin of `recreate`."""
+    async def arecreate(
+        self,
+        *,
+        timeout: str | float | timedelta = DELETE,
+        taken: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """Twin of `recreate`; `taken` is that of `adelete`."""
         request = await self.cloud.provider.get_request(self.name, self.zone)
         old = self.cloud.ledger.entry_of(self.status)
-        await self.adelete(timeout=timeout)
+        await self.adelete(timeout=timeout, taken=taken)
         ttl = old.expires_at - old.asked_at if old and old.expires_at is not None else None
         again = await self.cloud.acreate(
             request,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from multislice_nb._texts import lasted
 from multislice_nb.cloud.display import counted
-from multislice_nb.errors import MagicError
+from multislice_nb.errors import CloudError, MagicError
 from multislice_nb.magics import ahead
 from multislice_nb.magics.actions_create import CreateActions
 from multislice_nb.magics.actions_environment import EnvironmentActions
@@ -111,20 +111,31 @@ class Actions(
     ) -> Note:
         """`delete`."""
         found = [self.session.get(name, zone) for name in dict.fromkeys(names)]
-        self._let_go(found)
 
-        async def delete_all(_: Callable[[str], None]) -> None:
-            await asyncio.gather(*(one.adelete(force=not no_force, wait=not no_wait) for one in found))
+        async def delete(one: QueuedResource) -> None:
+            await one.adelete(force=not no_force, wait=not no_wait, taken=lambda: self.session.let_go(one))
 
-        self._follow(f"Deleting {', '.join(one.name for one in found)}", delete_all)
-        self.session.forget(one.name for one in found)
-        return Note("\n".join(_farewell(one, waited=not no_wait) for one in found))
+        async def delete_all(_: Callable[[str], None]) -> list[BaseException | None]:
+            return await asyncio.gather(*map(delete, found), return_exceptions=True)
+
+        outcomes = self._follow(f"Deleting {', '.join(one.name for one in found)}", delete_all)
+        failed = [outcome for outcome in outcomes if outcome is not None]
+        done = [one for one, outcome in zip(found, outcomes, strict=True) if outcome is None]
+        self.session.forget(one.name for one in done)
+        told = "\n".join(_farewell(one, waited=not no_wait) for one in done)
+        if failed:
+            if told:
+                print(told)
+            raise _together(failed)
+        return Note(told)
 
     def recreate(self, name: str, zone: str | None = None, *, wait: bool = False) -> QueuedResource:
         """`recreate`."""
         queued_resource = self.session.get(name, zone)
-        self._let_go([queued_resource])
-        self._follow(f"Recreating {name}", lambda _: queued_resource.arecreate())
+        self._follow(
+            f"Recreating {name}",
+            lambda _: queued_resource.arecreate(taken=lambda: self.session.let_go(queued_resource)),
+        )
         return self._awaited(queued_resource) if wait else queued_resource
 
     def reclaim(self, names: Sequence[str] = (), zone: str = "-", *, yes: bool = False) -> Reclaimable | Note:
@@ -141,13 +152,6 @@ class Actions(
         gone = found.sweep(names or None)
         self.session.forget(gone)
         return Note(f"Deleted: {', '.join(gone)}." if gone else "Nothing was deleted.")
-
-    def _let_go(self, found: Sequence[QueuedResource]) -> None:
-        """Detach from what is about to be deleted, since its engines end with it."""
-        attached = {cluster.name: cluster for cluster in self.session.clusters()}
-        for one in found:
-            if one.name in attached and attached[one.name].queued_resource.zone == one.zone:
-                attached[one.name].detach()
 
     def panel(self) -> Any:
         """`panel`."""
@@ -167,6 +171,15 @@ class Actions(
                 fix="Leave the rest out; see %multislice emulator --help.",
             )
         return Note(control(action))
+
+
+def _together(failed: Sequence[BaseException]) -> BaseException:
+    """One error that tells all of them; what is none of ours is told alone."""
+    ours = [error for error in failed if isinstance(error, CloudError)]
+    if len(failed) == 1 or len(ours) < len(failed):
+        return next((error for error in failed if error not in ours), failed[0])
+    lines = [f"  - {error.what} {error.fix}".rstrip() for error in ours]
+    return CloudError(f"{len(ours)} could not be deleted:\n" + "\n".join(lines))
 
 
 def _farewell(one: QueuedResource, *, waited: bool) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb._portal import sync
 from multislice_nb._texts import lasted
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.base import Base
@@ -20,7 +21,6 @@ __all__ = ["CreateActions"]
 _OURS = {"ttl", "idle_limit", "until_exit", "zones", "capacities", "race", "capacity_timeout", "recreate"}
 """Of `Cloud.create`, but no fields of a request."""
 _SEARCH = {"zones", "capacities"}
-_ENDS = {"ttl", "idle_limit", "until_exit", "recreate"}
 
 
 class CreateActions(Base):
@@ -40,29 +40,42 @@ class CreateActions(Base):
     ) -> QueuedResource | Note:
         """`create`."""
         asked = self._asked(name, request, from_rest)
-        cloud = self.session.connected(project or getattr(asked, "project", None))
         ours = {key: fields.pop(key) for key in _OURS & set(fields)}
         ours |= {"race": False} if fields.pop("in_order", False) else {}
+        _refuse_lonely(ours)
+        wanted = project or getattr(asked, "project", None)
+        cloud = self._cloud(wanted, fields.get("zone") or getattr(asked, "zone", None))
+        if cloud.is_emulator and not isinstance(asked, str):
+            asked = asked.replace(project=cloud.project)
         _read_files(fields)
         whole = _completed(cloud, asked, fields)
         if dry_run:
             return Note(f"{whole}\n{whole.to_gcloud()}")
         made = self._made(cloud, whole, ours)
+        if ours.get("recreate"):
+            sync(self.session.let_go, made)
         self.session.know(made.name)
         return self._awaited(made) if wait else made
 
+    def _cloud(self, project: str | None, zone: str | None) -> Cloud:
+        """The connection, which a request never changes: other lines would mean another project from then on."""
+        cloud = self.session.cloud
+        if cloud is None:
+            return self.session.connect(project, zone if project else None)
+        if project not in {None, cloud.project}:
+            if not cloud.is_emulator:
+                raise MagicError(
+                    f"This notebook is connected to project {cloud.project}, and this asks in project {project}.",
+                    fix=f"%multislice connect --project {project} first, or leave the project out.",
+                )
+            print(f"Note: on the emulator, which stands for any project, {project} included.")
+        return cloud
+
     def _made(self, cloud: Cloud, request: QueuedResourceRequest, ours: dict[str, Any]) -> QueuedResource:
         if not _SEARCH & set(ours) and not ours.get("recreate"):
-            strange = sorted(set(ours) & {"race", "capacity_timeout"})
-            if strange:
-                raise MagicError(
-                    f"--{'in-order' if strange[0] == 'race' else 'capacity-timeout'} needs places to choose from.",
-                    fix="Add --zones or --capacities.",
-                )
             return cloud.create(request, **ours)
         if not _SEARCH & set(ours):
-            ends = {key: ours[key] for key in _ENDS & set(ours)}
-            return self._follow(f"Recreating {request.name}", lambda _: cloud.acreate(request, **ends))
+            return self._follow(f"Recreating {request.name}", lambda _: cloud.acreate(request, **ours))
         if "capacity_timeout" in ours:
             ours["patience"] = ours.pop("capacity_timeout")
         where = ", ".join(ours.get("zones", ()) or ours["capacities"])
@@ -119,6 +132,15 @@ class CreateActions(Base):
         finally:
             line.end(_path(queued_resource, queued_resource.status) if line.watched else "")
         return queued_resource
+
+
+def _refuse_lonely(ours: Mapping[str, Any]) -> None:
+    """Flags that say how to choose, where there is nothing to choose from."""
+    if _SEARCH & set(ours):
+        return
+    flags = {"capacity_timeout": "capacity-timeout", "race": "race" if ours.get("race") else "in-order"}
+    for key in sorted(flags.keys() & set(ours)):
+        raise MagicError(f"--{flags[key]} needs places to choose from.", fix="Add --zones or --capacities.")
 
 
 def _completed(

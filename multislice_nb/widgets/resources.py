@@ -173,10 +173,8 @@ class Resources:
         name, zone, session = status.name, status.zone, self._session
 
         async def work(_: Callable[[str], None]) -> None:
-            for cluster in session.clusters():
-                if cluster.name == name:
-                    await cluster.adetach()
-            await (await cloud.aget(name, zone)).adelete()
+            found = await cloud.aget(name, zone)
+            await found.adelete(taken=lambda: session.let_go(found))
 
         released = f" · {status.workers} workers, {status.chips} chips released" if status.chips else ""
         self._start(

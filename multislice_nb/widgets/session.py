@@ -66,11 +66,9 @@ class Session:
         self._cloud = connect(project, zone, endpoint=endpoint, emulator=emulator)
         return self._cloud
 
-    def connected(self, project: str | None = None) -> Cloud:
-        """The connection; made now if there is none, or none to that project."""
-        if self.cloud is not None and project in {None, self.cloud.project}:
-            return self.cloud
-        return self.connect(project)
+    def connected(self) -> Cloud:
+        """The connection; made now if there is none."""
+        return self.cloud or self.connect()
 
     def get(self, name: str, zone: str | None = None) -> QueuedResource:
         """A queued resource by name."""
@@ -114,6 +112,12 @@ class Session:
         from multislice_nb.cluster import clusters
 
         return clusters()
+
+    async def let_go(self, deleted: QueuedResource) -> None:
+        """Detach from what is being deleted, since its engines end with it."""
+        for cluster in self.clusters():
+            if (cluster.name, cluster.queued_resource.zone) == (deleted.name, deleted.zone):
+                await cluster.adetach()
 
     def elsewhere(self) -> dict[str, str]:
         """Zones of what this user asked for outside the connection's, by the names that find it all the same."""

@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from multislice_nb import errors
+from multislice_nb.cluster import registry
+from multislice_nb.widgets.session import Session, current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from IPython.core.interactiveshell import InteractiveShell
+
+    from multislice_nb.cluster import Cluster
 
     Run: TypeAlias = Callable[[str], Any]
 
@@ -97,14 +102,74 @@ def test_the_first_with_capacity_is_kept(connected: Run) -> None:
     made = connected("%multislice create any --accelerator-type v4-8 --capacities on-demand,spot --wait")
     assert made.status.is_active
     assert [name for name in connected("%multislice list").names if name.startswith("any")] == [made.name]
+    let_go = []
+
+    async def adetach() -> None:
+        let_go.append(registry.attached(made.name))
+        registry.remove(let_go[0])
+
+    registry.add(cast("Cluster", SimpleNamespace(name=made.name, queued_resource=made, adetach=adetach)))
     replaced = connected(f"%multislice create {made.name} --accelerator-type v4-16 --recreate")
     assert replaced.status.accelerator_type == "v4-16"
+    assert len(let_go) == 1  # whoever was attached to what it replaced
 
 
-def test_a_choice_needs_places(connected: Run) -> None:
-    """`--in-order` alone is refused instead of ignored."""
-    with pytest.raises(errors.MagicError, match="--in-order needs places"):
-        connected("%multislice create none --accelerator-type v4-8 --in-order")
+@pytest.mark.parametrize("flag", ["--in-order", "--race", "--capacity-timeout 1h"])
+@pytest.mark.parametrize("more", ["", "--recreate", "--dry-run"])
+def test_a_choice_needs_places(connected: Run, flag: str, more: str) -> None:
+    """How to choose is refused where there is nothing to choose from, instead of ignored."""
+    with pytest.raises(errors.MagicError, match=f"{flag.split(maxsplit=1)[0]} needs places"):
+        connected(f"%multislice create none --accelerator-type v4-8 {flag} {more}")
+
+
+def test_a_request_leaves_the_notebook_where_it_is_connected(
+    connected: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The emulator stands for the project that a request names; on Google Cloud another project is refused."""
+    pasted = (
+        "gcloud compute tpus queued-resources create theirs --project=your-project --accelerator-type=v4-8"
+    )
+    for line in (
+        f"create --dry-run {pasted}",
+        "create x --project your-project --accelerator-type v4-8 --dry-run",
+    ):
+        assert "--project=emulated-project" in repr(connected(f"%multislice {line}"))
+        assert "your-project included" in capsys.readouterr().out
+    mine: Any = SimpleNamespace(closed=False, is_emulator=False, project="mine", zone="us-central2-b")
+    monkeypatch.setattr(current(), "_cloud", mine)
+    with pytest.raises(errors.MagicError, match="connected to project mine, and this asks in project your"):
+        connected(f"%multislice create {pasted}")
+    assert current().cloud is mine
+
+
+def test_the_first_request_brings_its_zone(connected: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no connection yet, one is made to the project and the zone that the request names."""
+    asked = []
+
+    def connect(_: Session, *where: str | None) -> Any:
+        asked.append(where)
+        return SimpleNamespace(is_emulator=False, project="theirs", zone="us-east1-d")
+
+    monkeypatch.setattr(current(), "_cloud", None)
+    monkeypatch.setattr(Session, "connect", connect)
+    connected("%multislice create x --project theirs --zone us-east1-d --accelerator-type v4-8 --dry-run")
+    assert asked == [("theirs", "us-east1-d")]
+
+
+def test_of_several_deletions_each_end_is_told(
+    connected: Run, fault: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What could be deleted is said and forgotten, what could not is raised, all of it."""
+    connected("%multislice create held --accelerator-type v4-8 --wait")
+    connected("%multislice create kept --accelerator-type v4-8 --wait")
+    fault("stock-out", generation="v4")
+    connected("%multislice create waiting --accelerator-type v4-8")
+    with pytest.raises(errors.CloudError, match="2 could not be deleted") as caught:
+        connected("%multislice delete held waiting kept --no-force")
+    assert all(name in str(caught.value) for name in ("held", "kept"))
+    assert "\nwaiting deleted" in capsys.readouterr().out
+    assert {"held", "kept"} <= set(connected("%multislice list").names)
+    assert "waiting" not in connected("%multislice list").names
 
 
 def test_two_requests_are_refused(connected: Run, shell: InteractiveShell) -> None:

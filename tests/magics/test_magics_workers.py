@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     Run: TypeAlias = Callable[[str], Any]
 
 
+def test_a_refused_deletion_takes_nothing(attached: str, run: Run) -> None:
+    """Who is attached stays so when `delete` is refused."""
+    with pytest.raises(errors.FailedPreconditionError):
+        run(f"%multislice delete {attached} --no-force")
+    assert [cluster.name for cluster in run("%multislice status").clusters] == [attached]
+    run("%%multislice\n1")
+
+
 def test_a_command_runs_on_every_worker(
     attached: str, run: Run, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:
