@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -47,11 +48,15 @@ def write_gcloud_files(home: Path, token: str, ssh_port: int) -> None:
     write_private(token_file(home), token)
     private_folder(home / "gcloud")
     shims = private_folder(home / "gcloud-bin")
+    # This process may have been started where these shims stand in front.
+    others = [folder for folder in os.get_exec_path() if Path(folder).resolve() != shims.resolve()]
     for name, flag in (("ssh", "-p"), ("scp", "-P")):
-        program = shutil.which(name)
-        if program and ssh_port and Path(program).parent != shims:
+        program = shutil.which(name, path=os.pathsep.join(others))
+        if program and ssh_port:
             text = _SHIM.format(program=shlex.quote(program), flag=flag, port=ssh_port)
             write_private(shims / name, text, mode=0o700)
+        else:
+            (shims / name).unlink(missing_ok=True)
 
 
 def client_environment(
