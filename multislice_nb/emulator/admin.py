@@ -55,7 +55,7 @@ class Admin:
                 await self._engine.faults.inject(str(parameters.pop("kind", "")), parameters)
                 return {}
             case "DELETE", "v1/faults":
-                self._engine.faults.clear()
+                await self._engine.faults.clear()
                 return {}
             case "POST", "v1/clock":
                 return self._set_clock(body)
@@ -131,7 +131,7 @@ class Admin:
     async def until_idle(self) -> None:
         """Return once nobody owns the emulator and nobody has used it for a while, or it is told to end."""
         while not self.ending.is_set():
-            if self._engine.sessions():
+            if self._engine.sessions() or self._engine.running_scripts():
                 self.active()
             unused = time.monotonic() - self._last
             if unused >= self._idle and not self._living_owners():

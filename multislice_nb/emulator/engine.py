@@ -58,6 +58,10 @@ class Engine:
         """How many SSH clients are logged in to any worker."""
         return sum(vm.listener.sessions for vm in self.store.vms())
 
+    def running_scripts(self) -> int:
+        """How many workers' startup scripts run: on a worker whose job nobody watches, it is the job."""
+        return sum(vm.running_scripts for vm in self.store.vms())
+
     async def close(self) -> None:
         """End everything that was started for anybody."""
         await self.repairs.stop()

@@ -114,6 +114,8 @@ class Vm:
         self.listener = SshListener(self)
         self.up = False
         self.used = False
+        # A boot's script may still be ending when the next one's begins.
+        self.running_scripts = 0
         self.metadata_port = 0
         self.serial: deque[str] = deque(maxlen=_SERIAL_LINES)
         self._host_key: asyncssh.SSHKey | None = None
@@ -265,7 +267,11 @@ class Vm:
             except OSError as error:
                 self._note(output, f"startup-script: could not start: {error}")
                 return
-            code = await child.wait()
+            self.running_scripts += 1
+            try:
+                code = await child.wait()
+            finally:
+                self.running_scripts -= 1
             self._note(output, f"startup-script exit status {code}")
 
     @staticmethod

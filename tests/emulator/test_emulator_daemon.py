@@ -102,9 +102,16 @@ def test_a_failed_start_shows_the_log(own_home: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_unused_daemon_ends_itself(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an owner and without a call it ends after its idle time, and takes its address file along."""
+    """Without an owner, a call and a startup script it ends after its idle time, and takes its address file along."""
     monkeypatch.setenv("MULTISLICE_NB_EMULATOR_IDLE", "1")
     address = daemon.ensure_running()
+    emulated = Emulated(address)
+    script = "touch begun; until [ -e enough ]; do sleep 0.1; done"
+    emulated.active("job", node={"metadata": {"startup-script": script}})
+    worker = own_home / "vms/job/job-0/0/home"
+    emulated.until((worker / "begun").exists)
+    emulated.until(lambda: emulated.rest("GET", "/emulator/v1/status").body["uptimeSeconds"] > 3)
+    (worker / "enough").touch()
     psutil.wait_procs([p for p in (_process(address.pid), _process(address.reaper_pid)) if p], timeout=20)
     assert not address_file(own_home).exists()
     assert daemon.status() is None
