@@ -79,7 +79,20 @@ class Provisioner:
         return "QueuedResource", record.data
 
     def _follow(self, record: QueuedRecord, work: Coroutine[object, object, None]) -> None:
-        record.task = asyncio.get_running_loop().create_task(work)
+        record.task = asyncio.get_running_loop().create_task(self._or_fail(record, work))
+
+    async def _or_fail(self, record: QueuedRecord, work: Coroutine[object, object, None]) -> None:
+        """Do work; what nobody expected makes the queued resource FAILED, so that nobody waits for it for ever."""
+        try:
+            await work
+        except Exception as error:
+            log.exception("work on %s failed", record.name)
+            reason = ApiError("INTERNAL", f"The emulator failed: {type(error).__name__}: {error}")
+            for node in record.slices():
+                if node.state == "CREATING":
+                    node.state = "TERMINATED"
+                    node.data["healthDescription"] = reason.message
+            record.set_state("FAILED", initiator="SERVICE", error=reason.as_status())
 
     async def _provision(self, record: QueuedRecord) -> None:
         admission = record.admission
@@ -92,10 +105,15 @@ class Provisioner:
             record.set_state("FAILED", initiator="SERVICE", error=refused.as_status())
             return
         record.set_state("PROVISIONING")
-        nodes = [
-            self._slices.make(record.parent, spec, admission, record, index)
-            for index, spec in enumerate(record.specs)
-        ]
+        try:
+            nodes = [
+                self._slices.make(record.parent, spec, admission, record, index)
+                for index, spec in enumerate(record.specs)
+            ]
+        except OSError:
+            made = sum(node.spec.accelerator.chips for node in record.slices())
+            self._admissions.release(admission, admission.chips - made)
+            raise
         await self._clock.step(pace.CREATE_NODE)
         await self._finish_creation(record, nodes)
 

@@ -8,13 +8,15 @@ for it. A preempted slice that was alone ends its queued resource: SUSPENDING, t
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from multislice_nb.emulator import clock as pace
 from multislice_nb.emulator import processes
 from multislice_nb.emulator.clock import Clock, timestamp
-from multislice_nb.emulator.rpc import ApiError, failed_precondition, invalid
+from multislice_nb.emulator.rpc import failed_precondition, invalid
 
 if TYPE_CHECKING:
     from multislice_nb.emulator.admission import Admissions
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from multislice_nb.emulator.provisioner import Provisioner
     from multislice_nb.emulator.slices import Slices
     from multislice_nb.emulator.vm import Vm
+
+
+log = logging.getLogger(__name__)
 
 
 class Repairs:
@@ -55,6 +60,8 @@ class Repairs:
         if warning:
             await self._terminate(node.vms)
             await asyncio.sleep(warning)
+            if node.state not in {"READY", "RESTARTING"}:  # something else took it meanwhile
+                return
         await self._lose(node, "PREEMPTED", "The node was preempted.")
 
     async def fail(self, node: NodeRecord, worker: int) -> None:
@@ -98,9 +105,10 @@ class Repairs:
         }
         try:
             await asyncio.sleep(warning or pace.MAINTENANCE * self._clock.factor)
-            if node.state == "READY":
-                node.data["upcomingMaintenance"]["maintenanceStatus"] = "ONGOING"
-                await self._slices.restart([node])
+            if node.state != "READY":  # something else took it meanwhile
+                return
+            node.data["upcomingMaintenance"]["maintenanceStatus"] = "ONGOING"
+            await self._slices.restart([node])
         finally:
             for vm in affected:
                 vm.attributes.pop("maintenance-event", None)
@@ -147,6 +155,14 @@ class Repairs:
 
     async def _repair_alone(self, node: NodeRecord) -> None:
         """A node without a queued resource comes back as it was once there is hardware."""
+        try:
+            await self._come_back(node)
+        except Exception as error:
+            log.exception("the repair of %s failed", node.name)
+            node.state = "TERMINATED"
+            node.data["healthDescription"] = f"The repair failed: {type(error).__name__}: {error}"
+
+    async def _come_back(self, node: NodeRecord) -> None:
         await self._clock.step(pace.REPAIR)
         await self._admissions.wait(node.admission, node.spec.accelerator.chips)
         if node.state != "REPAIRING" or not node.vms:  # it was deleted while it waited
@@ -159,23 +175,26 @@ class Repairs:
     async def _replace(self, record: QueuedRecord, lost: NodeRecord) -> None:
         """Make a new slice in place of a lost one, then reset the others."""
         await self._clock.step(pace.REPAIR)
-        from dataclasses import replace
-
         # The time that the request itself was valid for has nothing to do with its repair.
         admission = replace(record.admission, not_before=0.0, not_after=float("inf"))
+        chips = lost.spec.accelerator.chips
+        await self._admissions.wait(admission, chips)
+        handed_over = False
         try:
-            await self._admissions.wait(admission, lost.spec.accelerator.chips)
-        except ApiError:  # cannot happen without an end of validity; a repair has none
-            return
-        if record.state != "ACTIVE":
-            self._admissions.release(admission, lost.spec.accelerator.chips)
-            return
-        async with record.lock:
-            self._slices.discard([lost])
-            new = self._slices.make(record.parent, lost.spec, record.admission, record, lost.slice_id)
-            await self._clock.step(pace.CREATE_NODE)
-            await self._slices.boot([new], during="CREATING")
-            await self._reset_others(record, new)
+            async with record.lock:
+                # Its user, or another repair, may have taken it away meanwhile.
+                there = record.nodes.get(lost.slice_id) is lost and lost.state != "DELETING"
+                if record.state != "ACTIVE" or not there:
+                    return
+                await self._slices.discard([lost])
+                new = self._slices.make(record.parent, lost.spec, record.admission, record, lost.slice_id)
+                handed_over = True
+                await self._clock.step(pace.CREATE_NODE)
+                await self._slices.boot([new], during="CREATING")
+                await self._reset_others(record, new)
+        finally:
+            if not handed_over:
+                self._admissions.release(admission, chips)
 
     async def _reset_others(self, record: QueuedRecord, repaired: NodeRecord) -> None:
         others = [node for node in record.slices() if node is not repaired and node.state == "READY"]

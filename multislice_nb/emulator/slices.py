@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 from typing import TYPE_CHECKING
 
 from multislice_nb.emulator import clock as pace
@@ -46,8 +47,6 @@ class Slices:
         """A new node in CREATING, with its VMs still off."""
         data = self._document(parent, spec, admission, queued)
         node = NodeRecord(parent, spec, data, admission, queued, slice_id)
-        if queued is not None:
-            queued.nodes[slice_id] = node
         slices = len(queued.specs) if queued else 1
         marker = f"{self._machine.emulator_id}/{secrets.token_hex(6)}"
         node.vms = [
@@ -69,7 +68,10 @@ class Slices:
             )
             for worker in range(spec.accelerator.workers)
         ]
+        # Only a slice that is whole is known, and holds its chips.
         self._store.nodes[node.name] = node
+        if queued is not None:
+            queued.nodes[slice_id] = node
         return node
 
     def _folder(self, node: NodeRecord, worker: int) -> Path:
@@ -151,11 +153,16 @@ class Slices:
         targets = list(nodes)
         await self.halt(targets, "DELETING")
         await self._clock.step(pace.DELETE)
-        self.discard(targets)
+        await self.discard(targets)
 
-    def discard(self, nodes: Iterable[NodeRecord]) -> None:
-        """Forget slices whose VMs are off, and free their addresses and disks."""
-        for node in nodes:
+    async def discard(self, nodes: Iterable[NodeRecord]) -> None:
+        """Free the disks of slices whose VMs are off, then forget them and free their addresses."""
+        targets = list(nodes)
+        disks = [vm.folder for vm in vms_of(targets) if vm.used]
+        if disks:
+            # Before the names are free: a new slice of the same name has the same folders.
+            await asyncio.to_thread(_remove, disks)
+        for node in targets:
             self.free_chips(node)
             for vm in node.vms:
                 vm.release()
@@ -170,6 +177,11 @@ class Slices:
         if node.holds_chips:
             node.holds_chips = False
             self._admissions.release(node.admission, node.spec.accelerator.chips)
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _NETWORK = {"network": "default", "subnetwork": "default", "enableExternalIps": True}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 from collections import deque
 from dataclasses import dataclass, field
@@ -205,9 +204,8 @@ class Vm:
         self.machine.metadata.close(self)
 
     def release(self) -> None:
-        """Give the address back and remove the disk."""
+        """Give the address back, once the disk is gone."""
         self.machine.addresses.give_back(self.address)
-        shutil.rmtree(self.folder, ignore_errors=True)
         for folder in self.folder.parents:
             if folder == self.machine.vms:
                 break
