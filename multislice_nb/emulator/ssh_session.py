@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Process = asyncssh.SSHServerProcess[bytes]
 _CHUNK = 65536
+# A shell's status for what is there and cannot be executed.
+_CANNOT_EXECUTE = 126
 # Makes the terminal the controlling one, which needs a process of its own between setsid and exec.
 _TAKE_TERMINAL = (
     "import fcntl,os,sys,termios; fcntl.ioctl(0,termios.TIOCSCTTY,0); os.execvp(sys.argv[1],sys.argv[1:])"
@@ -111,7 +113,13 @@ async def _run(vm: Vm, process: Process) -> None:
         return
     terminal = process.term_type is not None
     session = _Terminal(vm, process) if terminal else _Pipes(vm, process)
-    code = await session.run(argv, {"USER": user, "LOGNAME": user, **_wanted(process)})
+    try:
+        code = await session.run(argv, {"USER": user, "LOGNAME": user, **_wanted(process)})
+    except (OSError, ValueError) as error:
+        sink = process.stdout if terminal else process.stderr
+        sink.write(f"bash: the command could not be started: {error}\n".encode())
+        process.exit(_CANNOT_EXECUTE)
+        return
     if code < 0:
         name = signal.Signals(-code).name.removeprefix("SIG")
         process.exit_with_signal(name)
@@ -293,6 +301,8 @@ class _Terminal:
                     await asyncio.sleep(0.01)
                 except OSError:
                     return
+        # The end of the input is not the end of the session: as with sshd, the command goes on.
+        await self._process.wait_closed()
         _signal_group(pid, signal.SIGHUP)  # the client hung up
 
 

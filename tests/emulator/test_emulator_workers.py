@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import socket
@@ -85,8 +86,6 @@ def test_a_signal_ends_the_command_and_is_reported(pair: Emulated) -> None:
             process.send_signal("TERM")
             return await process.wait()
 
-    import asyncio
-
     done = asyncio.run(interrupt())
     assert done.exit_signal is not None
     assert done.exit_signal[0] == "TERM"
@@ -165,10 +164,46 @@ def test_a_terminal(pair: Emulated) -> None:
             rest = await process.stdout.read()
             return str(shown) + str(rest)
 
-    import asyncio
-
     shown = asyncio.run(asyncio.wait_for(talk(), 30))
     assert shown.startswith("43 132")
+
+
+def test_a_terminal_s_command_goes_on_after_the_end_of_its_input(pair: Emulated) -> None:
+    """As with sshd only a client that is gone hangs up: `ssh -tt HOST COMMAND < /dev/null` runs to its end."""
+    argv = [*pair.ssh_argv("pair-0"), "-tt", pair.where("pair-0"), "sleep 0.5; echo done"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, b"done\r\n")
+    gone = subprocess.Popen([*argv[:-1], "echo here; sleep 311"], stdout=subprocess.PIPE)
+    assert gone.stdout is not None
+    assert gone.stdout.readline() == b"here\r\n"
+    gone.kill()
+    gone.communicate()
+    pair.until(lambda: not processes.find(["no-such-mark"], [pair.address.home / "vms/pair/pair-0/0"]))
+
+
+def test_a_command_that_cannot_be_started(pair: Emulated) -> None:
+    """Status 126 and a sentence, with a terminal and without, on a connection that stays."""
+
+    async def run() -> list[asyncssh.SSHCompletedProcess]:
+        endpoint = pair.node("pair-0")["networkEndpoints"][0]
+        async with asyncssh.connect(
+            endpoint["ipAddress"],
+            endpoint["port"],
+            username="anybody",
+            client_keys=[str(pair.address.ssh_key)],
+            known_hosts=None,
+            config=None,
+        ) as connection:
+            return [
+                await connection.run("true " + "x" * 200_000),
+                await connection.run("true \0", term_type="xterm"),
+                await connection.run("echo fine"),
+            ]
+
+    long, broken, fine = asyncio.run(asyncio.wait_for(run(), 30))
+    assert (long.exit_status, broken.exit_status, fine.stdout) == (126, 126, "fine\n")
+    assert "Argument list too long" in str(long.stderr)
+    assert "could not be started: embedded null byte" in str(broken.stdout)
 
 
 def test_forwards_reach_the_worker_and_nothing_else(pair: Emulated) -> None:
@@ -192,8 +227,6 @@ def test_forwards_reach_the_worker_and_nothing_else(pair: Emulated) -> None:
                 with pytest.raises(asyncssh.ChannelOpenError) as refusal:
                     await connection.open_connection(other["ipAddress"], other["port"])
                 return greeting, str(refusal.value)
-
-    import asyncio
 
     greeting, refusal = asyncio.run(forward())
     assert greeting == b"hello from the worker"
