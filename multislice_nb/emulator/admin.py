@@ -80,6 +80,7 @@ class Admin:
             "vms": len(vms),
             "vmsWithProcesses": sum(vm.used for vm in vms),
             "sshSessions": self._engine.sessions(),
+            "startupScripts": self._engine.running_scripts(),
             "sshPort": self._engine.machine.ssh_port,
             "timeFactor": self._engine.clock.factor,
             "memoryBytes": psutil.Process().memory_info().rss,

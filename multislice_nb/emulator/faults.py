@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import signal
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ class Faults:
         if inspect.isawaitable(result):
             await result
 
-    def clear(self) -> None:
+    async def clear(self) -> None:
         """Take back every fault that lasts. What has happened to slices stays."""
         self._engine.api_faults.clear()
         self._engine.operations.delay = 0.0
@@ -84,8 +85,7 @@ class Faults:
         admissions.limits.clear()
         admissions.reservations.clear()
         admissions.pump()
-        for vm in list(self._engine.store.vms()):
-            self._set(vm, ssh_refused=False, hung=False, disk_full=False)
+        await self._set(list(self._engine.store.vms()), ssh_refused=False, hung=False, disk_full=False)
 
     # Slices
 
@@ -145,6 +145,8 @@ class Faults:
 
     def api_errors(self, status: str = "UNAVAILABLE", count: int = 1, method: str = "") -> None:
         """Refuse the next `count` calls with a google.rpc code such as UNAVAILABLE or RESOURCE_EXHAUSTED."""
+        if count < 1:
+            raise invalid("count", f"At least one call is refused; not {count}.")
         if status not in CODES:
             raise invalid("status", f"{status!r} is not a google.rpc code; there are {', '.join(CODES)}.")
         self._engine.api_faults.bursts.append(Burst(status, count, method))
@@ -163,38 +165,39 @@ class Faults:
 
     # VMs
 
-    def ssh_refused(self, node: str, worker: int | None = None, on: bool = True) -> None:
+    async def ssh_refused(self, node: str, worker: int | None = None, on: bool = True) -> None:
         """Refuse SSH connections, and drop those that are open."""
-        for vm in self._vms(node, worker):
-            self._set(vm, ssh_refused=on)
+        await self._set(self._vms(node, worker), ssh_refused=on)
 
     def host_key_changed(self, node: str, worker: int | None = None) -> None:
         """Answer SSH with another host key, as after a VM was made anew."""
         for vm in self._vms(node, worker):
             vm.change_host_key()
 
-    def disk_full(self, node: str, worker: int | None = None, on: bool = True) -> None:
+    async def disk_full(self, node: str, worker: int | None = None, on: bool = True) -> None:
         """Let writes fail: SFTP for lack of space, commands by a file size limit of nought."""
-        for vm in self._vms(node, worker):
-            self._set(vm, disk_full=on)
+        await self._set(self._vms(node, worker), disk_full=on)
 
-    def hang(self, node: str, worker: int | None = None, on: bool = True) -> None:
+    async def hang(self, node: str, worker: int | None = None, on: bool = True) -> None:
         """Stop a worker's processes in their tracks; SSH connects and hears nothing."""
-        for vm in self._vms(node, worker):
-            self._set(vm, hung=on)
+        await self._set(self._vms(node, worker), hung=on)
 
-    def _set(self, vm: Vm, **wanted: bool) -> None:
-        before = {name: getattr(vm.faults, name) for name in wanted}
+    async def _set(self, vms: list[Vm], **wanted: bool) -> None:
         for name, value in wanted.items():
-            setattr(vm.faults, name, value)
-        changed = {name for name, value in wanted.items() if before[name] != value}
-        if "ssh_refused" in changed and vm.up:
-            vm.listener.close() if wanted["ssh_refused"] else vm.listen()
-        if "hung" in changed and vm.used:
-            number = signal.SIGSTOP if wanted["hung"] else signal.SIGCONT
-            processes.send(processes.find([vm.mark], [vm.folder]), number)
-        if "disk_full" in changed and vm.used:
-            fill_disk(processes.find([vm.mark], [vm.folder]), full=wanted["disk_full"])
+            changed = [vm for vm in vms if getattr(vm.faults, name) != value]
+            for vm in changed:
+                setattr(vm.faults, name, value)
+            if name == "ssh_refused":
+                for vm in changed:
+                    if vm.up:
+                        vm.listener.close() if value else vm.listen()
+            elif used := [vm for vm in changed if vm.used]:
+                marks, folders = [vm.mark for vm in used], [vm.folder for vm in used]
+                found = await asyncio.to_thread(processes.find, marks, folders)
+                if name == "hung":
+                    processes.send(found, signal.SIGSTOP if value else signal.SIGCONT)
+                else:
+                    fill_disk(found, full=value)
 
     def _vms(self, node: str, worker: int | None) -> list[Vm]:
         record = self.find(node)

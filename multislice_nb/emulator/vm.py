@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SERIAL_LINES = 2000
+# In front of a new process's command while the VM hangs: it stops before its first step.
+_HUNG = ("bash", "-c", 'kill -STOP $$; exec "$@"', "bash")
 
 
 @dataclass
@@ -232,12 +234,16 @@ class Vm:
 
         Raises:
             ConnectionError: The VM is not running.
+            OSError: It could not be started.
+            ValueError: There is a NUL in what is to be started.
         """
         if not self.up:
             raise ConnectionError(f"{self.hostname} is not running")
         self.prepare()
         if self.faults.disk_full:
             argv = [*FULL_DISK, *argv]
+        if self.faults.hung:
+            argv = [*_HUNG, *argv]
         environment = worker_environment(self, user=self.machine.user, shims=self.machine.shims)
         child = await asyncio.create_subprocess_exec(
             *argv,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
+from multislice_nb.emulator import processes
 from multislice_nb.emulator.control import EmulatorControl
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.emulator.emulated_tpu import PARENT, Emulated
 else:
     from emulated_tpu import PARENT, Emulated
@@ -228,8 +233,8 @@ def test_dropped_operations_end_when_cancelled(emulated: Emulated, control: Emul
     assert emulated.rest("GET", path).body["error"]["code"] == 1
 
 
-def test_faults_of_a_vm(emulated: Emulated) -> None:
-    """SSH refused, host key changed, disk full, hanging: each happens and is taken back."""
+def test_faults_of_a_vm(emulated: Emulated, tmp_path: Path) -> None:
+    """SSH refused, host key changed, disk full, hanging, for open connections too: each happens and is taken back."""
     emulated.active("vm")
     attributes = f"/v2/{PARENT}/nodes/vm-0:getGuestAttributes"
 
@@ -249,14 +254,21 @@ def test_faults_of_a_vm(emulated: Emulated) -> None:
     emulated.fault("disk-full", node="vm-0", on=False)
     assert emulated.ssh("vm-0", "echo fits > file; cat file").stdout == b"fits\n"
     emulated.ssh("vm-0", "setsid sleep 307 >/dev/null 2>&1 &")
+    master = [*emulated.ssh_argv("vm-0"), "-S", str(tmp_path / "s"), emulated.where("vm-0")]
+    subprocess.run([*master, "-fNM"], check=True, timeout=60)
     emulated.fault("hang", node="vm-0")
-    import subprocess
-
+    open_already = subprocess.Popen([*master, "touch ran; cat"], stdin=subprocess.PIPE)
+    folder = emulated.address.home / "vms/vm/vm-0/0"
+    emulated.until(lambda: _stopped(folder, "touch ran; cat"))
+    assert not (folder / "home/ran").exists()
     argv = [*emulated.ssh_argv("vm-0"), emulated.where("vm-0"), "true"]
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run(argv, capture_output=True, timeout=1.5, check=False)
     emulated.fault("hang", node="vm-0", on=False)
     assert emulated.ssh("vm-0", "ps -o stat= -p $(pgrep -f '^sleep 307')").stdout[:1] == b"S"
+    open_already.communicate(timeout=60)
+    assert (open_already.returncode, (folder / "home/ran").exists()) == (0, True)
+    subprocess.run([*master, "-O", "exit"], check=True, capture_output=True, timeout=60)
 
 
 def test_wrong_faults_are_refused(emulated: Emulated, control: EmulatorControl) -> None:
@@ -268,6 +280,7 @@ def test_wrong_faults_are_refused(emulated: Emulated, control: EmulatorControl) 
         {"kind": "preempt", "node": "x", "colour": "red"},
         {"kind": "capacity", "generation": "v9"},
         {"kind": "api-errors", "status": "TIRED"},
+        {"kind": "api-errors", "count": 0},
         {},
     ):
         answer = emulated.rest("POST", "/emulator/v1/faults", body)
@@ -283,6 +296,12 @@ def test_deleting_the_last_node_suspends(emulated: Emulated) -> None:
     emulated.until(lambda: emulated.state("shrunk") == "SUSPENDED")
     assert emulated.get("shrunk")["state"]["stateInitiator"] == "USER"
     assert emulated.rest("DELETE", f"/v2/{PARENT}/queuedResources/shrunk").status == 200
+
+
+def _stopped(folder: Path, command: str) -> bool:
+    """Whether a VM's process that has a command still to run is stopped."""
+    found = [p for p in processes.find(["no-such-mark"], [folder]) if command in p.cmdline()]
+    return any(p.status() == psutil.STATUS_STOPPED for p in found)
 
 
 def _ran(emulated: Emulated, node: str, attempt: int) -> bool:
