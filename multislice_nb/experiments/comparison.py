@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WHAT = (
     "workload", "embedding", "layers", "heads", "sequence", "vocabulary", "dtype",
     "ici_data", "ici_fsdp", "ici_tensor", "dcn_data", "dcn_fsdp", "dcn_tensor",
-    "batch_per_device", "optimizer", "remat", "donate", "accelerator_type", "slices",
+    "batch_per_device", "optimizer", "remat", "donate", "accelerator_type", "device_kind", "slices",
 )  # fmt: skip
 """Columns that make two rows the same measurement. How often it was timed is not among them."""
 
@@ -136,7 +136,7 @@ def compare(
         before: Results, or their file.
         after: Results, or their file.
         on: Columns in which two rows must agree to be the same configuration. Leave out `slices` to compare numbers
-            of slices, `accelerator_type` and the ICI degrees to compare slices of another kind.
+            of slices, `accelerator_type`, `device_kind` and the ICI degrees to compare slices of another kind.
         level: Of significance.
 
     Raises:

@@ -77,7 +77,7 @@ class Configuration:
         }
 
     def key(self, **place: object) -> str:
-        """The same text for the same measurement in the same place (accelerator type, slices).
+        """The same text for the same measurement in the same place (accelerator type, slices, devices).
 
         A sweep that goes on skips the keys that its file already holds.
         """

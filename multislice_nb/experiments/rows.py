@@ -28,6 +28,7 @@ class Place:
         cluster: Name of the queued resource, or of this machine.
         accelerator_type: Of each slice, as in `v4-16`.
         generation: As in `v4`.
+        device_kind: What JAX calls its devices: those of emulated slices are CPUs.
         slices: How many.
         chips: Of all these slices.
         devices: JAX devices of all these slices.
@@ -37,6 +38,7 @@ class Place:
     cluster: str
     accelerator_type: str
     generation: str
+    device_kind: str
     slices: int
     chips: int
     devices: int
@@ -181,8 +183,10 @@ def _common(configuration: Configuration, place: Place, survey: Survey) -> Row:
 
 
 def key_of(configuration: Configuration, place: Place) -> str:
-    """What makes a measurement the same one: the configuration, and the shape and number of slices."""
-    return configuration.key(accelerator_type=place.accelerator_type, slices=place.slices)
+    """What makes a measurement the same one: the configuration, the shape and number of slices, and their devices."""
+    return configuration.key(
+        accelerator_type=place.accelerator_type, slices=place.slices, device_kind=place.device_kind
+    )
 
 
 @functools.cache

@@ -176,6 +176,7 @@ def place_of(gang: Gang, survey: Survey) -> Place:
         cluster=gang.name,
         accelerator_type=kind.name if kind else survey["device_kind"],
         generation=kind.generation.name if kind else survey["platform"],
+        device_kind=survey["device_kind"],
         slices=gang.node_count,
         chips=kind.chips * gang.node_count if kind else survey["devices"],
         devices=survey["devices"],

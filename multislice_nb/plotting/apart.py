@@ -13,18 +13,25 @@ __all__ = ["SETTINGS", "told_apart", "varied"]
 
 SETTINGS = (
     "workload", "embedding", "layers", "heads", "sequence", "vocabulary", "dtype",
-    "optimizer", "learning_rate", "remat", "donate", "accelerator_type",
+    "optimizer", "learning_rate", "remat", "donate", "accelerator_type", "device_kind",
 )  # fmt: skip
 """Columns, beside strategy, batch and slices, that make two rows different things to measure."""
 
-_NAMES = frozenset({"workload", "dtype", "optimizer", "accelerator_type"})
+_NAMES = frozenset({"workload", "dtype", "optimizer", "accelerator_type", "device_kind"})
 """Those whose values say by themselves what they are of."""
 _SWITCHES = frozenset({"remat", "donate"})
 
 
 def varied(frame: pd.DataFrame, columns: Iterable[str] = SETTINGS) -> list[str]:
-    """Those of the columns in which the rows differ. A row without a value agrees with all."""
-    return [name for name in columns if name in frame.columns and len(set(frame[name].dropna())) > 1]
+    """Those of the columns in which the rows differ. A row without a value agrees with all.
+
+    Devices are among them where slices of one type have several kinds, as real and emulated ones do.
+    """
+    found = [name for name in columns if name in frame.columns and len(set(frame[name].dropna())) > 1]
+    if {"accelerator_type", "device_kind"} <= set(found):
+        kinds = frame.groupby("accelerator_type")["device_kind"].nunique()
+        return [name for name in found if name != "device_kind" or kinds.max() > 1]
+    return found
 
 
 def told_apart(frame: pd.DataFrame, *, by_slices: bool = True) -> pd.DataFrame:

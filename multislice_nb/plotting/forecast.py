@@ -96,12 +96,12 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
             f"These results have no column {missing[0]}.",
             fix="Give the frame of a sweep of the MLP or the transformer.",
         )
-    kinds = {known.device_kind for known in tpu.GENERATIONS}
     measured = frame[frame["tflops_per_chip"].notna()]
     if "workload" in measured.columns:
         measured = measured[measured["workload"].isin(WORKLOADS)]
     if "device_kind" in measured.columns:
-        others = sorted(set(measured["device_kind"].dropna()) - kinds)
+        kinds = sorted(set(measured["device_kind"].dropna()))
+        others = [kind for kind in kinds if tpu.generation_of_device(kind) is None]
         if others:
             raise InvalidRequestError(
                 f"These results were measured on {', '.join(others)}, and the cost model knows TPUs alone.",

@@ -145,8 +145,9 @@ def _peak(rows: pd.DataFrame, peak: float | str | tpu.Generation | None) -> floa
     if peak is not None:
         return float(peak)
     kinds = set(rows["device_kind"].dropna()) if "device_kind" in rows.columns else set()
-    found = [known for known in tpu.GENERATIONS if kinds == {known.device_kind}]
-    return found[0].bf16_flops_per_chip if found else None
+    found = {tpu.generation_of_device(kind) for kind in kinds}
+    only = found.pop() if len(found) == 1 else None
+    return only.bf16_flops_per_chip if only else None
 
 
 def _unit(largest: float) -> tuple[float, str]:

@@ -72,9 +72,10 @@ def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:
         InvalidRequestError: If there is no such measurement, or they are of several generations or workloads.
     """
     measured = [row for row in rows if row.get("status") == "ok" and row.get("workload", "mlp") in WORKLOADS]
-    by_kind = {known.device_kind: known for known in tpu.GENERATIONS}
     kinds = {str(row.get("device_kind")) for row in measured}
-    if len(kinds) != 1 or not kinds <= set(by_kind):
+    found = {tpu.generation_of_device(kind) for kind in kinds}
+    generation = found.pop() if len(found) == 1 else None
+    if generation is None:
         raise InvalidRequestError(
             f"These measurements are of {', '.join(sorted(kinds)) or 'nothing'}, which is not one kind of TPU.",
             fix="Give the rows of a sweep on one kind of TPU, of the workloads mlp or transformer.",
@@ -84,7 +85,7 @@ def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:
             "These measurements are of several workloads, whose efficiencies differ.",
             fix="Give the rows of one workload.",
         )
-    begun = Calibration.default(by_kind[kinds.pop()])
+    begun = Calibration.default(generation)
     pairs = [(float(row["step_seconds"]), predict_row(row, calibration=begun)) for row in measured]
     bound = [
         # What is left of the step once its other parts are taken off.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from multislice_nb.tpu.accelerator import AcceleratorType, accelerator_types
 from multislice_nb.tpu.generation import Generation
-from multislice_nb.tpu.table import GENERATIONS, generation
+from multislice_nb.tpu.table import GENERATIONS, generation, generation_of_device
 from multislice_nb.tpu.topology import Topology, topologies
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "Topology",
     "accelerator_types",
     "generation",
+    "generation_of_device",
     "topologies",
 ]

@@ -40,7 +40,7 @@ class Generation:
         devices_per_chip: JAX devices of one chip.
         names_count_cores: Whether N of a name such as v4-N counts TensorCores; it counts chips otherwise.
         largest_slice_chips: Chips of the largest slice.
-        device_kind: What JAX calls its devices.
+        device_kinds: What JAX calls its devices, in one version or another.
         multislice: Whether Multislice supports it.
         in_cloud_tpu_api: Whether the Cloud TPU API (queued resources) offers it.
         runtime_version: The default runtime version, empty where the API has none.
@@ -68,7 +68,7 @@ class Generation:
     devices_per_chip: int
     names_count_cores: bool
     largest_slice_chips: int
-    device_kind: str
+    device_kinds: tuple[str, ...]
     multislice: bool
     in_cloud_tpu_api: bool
     runtime_version: str

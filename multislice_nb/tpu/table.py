@@ -7,7 +7,7 @@ import difflib
 from multislice_nb.errors import AcceleratorTypeError
 from multislice_nb.tpu.generation import Generation
 
-__all__ = ["GENERATIONS", "UNSUPPORTED", "generation"]
+__all__ = ["GENERATIONS", "UNSUPPORTED", "generation", "generation_of_device"]
 
 _GIB = float(2**30)
 _DOCS = "docs.cloud.google.com/tpu/docs/"
@@ -37,7 +37,7 @@ _V4 = Generation(
     devices_per_chip=1,
     names_count_cores=True,
     largest_slice_chips=4096,
-    device_kind="TPU v4",
+    device_kinds=("TPU v4",),
     multislice=True,
     in_cloud_tpu_api=True,
     runtime_version="tpu-ubuntu2204-base",
@@ -77,7 +77,7 @@ _V5E = Generation(
     devices_per_chip=1,
     names_count_cores=False,
     largest_slice_chips=256,
-    device_kind="TPU v5 lite",
+    device_kinds=("TPU v5 lite", "TPU v5e"),
     multislice=True,
     in_cloud_tpu_api=True,
     runtime_version="v2-alpha-tpuv5-lite",
@@ -117,7 +117,7 @@ _V5P = Generation(
     devices_per_chip=1,
     names_count_cores=True,
     largest_slice_chips=6144,
-    device_kind="TPU v5",
+    device_kinds=("TPU v5", "TPU v5p"),
     multislice=True,
     in_cloud_tpu_api=True,
     runtime_version="v2-alpha-tpuv5",
@@ -157,7 +157,7 @@ _V6E = Generation(
     devices_per_chip=1,
     names_count_cores=False,
     largest_slice_chips=256,
-    device_kind="TPU v6 lite",
+    device_kinds=("TPU v6 lite", "TPU v6e"),
     multislice=True,
     in_cloud_tpu_api=True,
     runtime_version="v2-alpha-tpuv6e",
@@ -204,7 +204,7 @@ _TPU7X = Generation(
     devices_per_chip=2,
     names_count_cores=True,
     largest_slice_chips=9216,
-    device_kind="TPU7x",
+    device_kinds=("TPU7x",),
     multislice=True,
     in_cloud_tpu_api=False,
     runtime_version="",
@@ -256,3 +256,8 @@ def generation(name: str | Generation) -> Generation:
         f"{name!r} is not a TPU generation.",
         fix=f"Generations are {', '.join(known.name for known in GENERATIONS)}.{hint}",
     )
+
+
+def generation_of_device(kind: str) -> Generation | None:
+    """The generation of what JAX calls a device kind, such as `TPU v5 lite`; None for what is no TPU known here."""
+    return next((known for known in GENERATIONS if kind in known.device_kinds), None)

@@ -82,6 +82,9 @@ def test_numbers_of_slices_compare_on_fewer_columns(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError):
         compare(two, four)
     assert len(compare(two, four, on=["ici_fsdp", "batch_per_device"]).changes) == 1
+    emulated = written(tmp_path / "d", {("fsdp", 8): noisy(0, 1.0)}, slices=2, device_kind="cpu")
+    with pytest.raises(ExperimentError):
+        compare(two, emulated)
     both = written(tmp_path / "c", {("fsdp", 8): noisy(0, 1.0), ("fsdp", 16): noisy(0, 1.0)})
     with pytest.raises(InvalidRequestError, match="Compare on more columns"):
         compare(both, four, on=["ici_fsdp"])

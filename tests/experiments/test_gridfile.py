@@ -18,6 +18,7 @@ PLACE = Place(
     cluster="demo",
     accelerator_type="v4-16",
     generation="v4",
+    device_kind="TPU v4",
     slices=2,
     chips=16,
     devices=16,

@@ -17,6 +17,7 @@ from multislice_nb.errors import ExperimentError, InvalidRequestError, Paralleli
 from multislice_nb.experiments import MLP, Configuration, Results, SweepRequest, asweep, sweep
 from multislice_nb.experiments.progress import seconds_left
 from multislice_nb.sharding import Parallelism
+from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,8 @@ def lines(path: Path) -> list[dict[str, Any]]:
 class Failing:
     """The same workers, of which some calls of `measure` end in an error of our choice."""
 
-    node_count, accelerator_type, name = 1, None, "failing"
+    accelerator_type: AcceleratorType | None = None
+    node_count, name = 1, "failing"
 
     def __init__(self, devices: LocalCluster, errors: Sequence[Exception | None]) -> None:
         self.devices, self.errors, self.restarts = devices, list(errors), 0
@@ -86,6 +88,23 @@ class Slow(Failing):
         if self.calls == 2:
             return await self.devices.acall("on_devices:sleep", 600)
         return await super().acall(function, *args, timeout=timeout, **kwargs)
+
+
+class Slices(Failing):
+    """The same workers as a v4-16, whose devices JAX calls by a name of our choice."""
+
+    accelerator_type = AcceleratorType.parse("v4-16")
+
+    def __init__(self, devices: LocalCluster, kind: str) -> None:
+        super().__init__(devices, [])
+        self.kind = kind
+
+    async def acall(
+        self, function: str, *args: Any, timeout: float | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Pass it on, and say the name."""
+        found = await super().acall(function, *args, timeout=timeout, **kwargs)
+        return [one | {"device_kind": self.kind} for one in found] if "survey" in function else found
 
 
 def test_every_combination_is_one_row(devices: LocalCluster, tmp_path: Path) -> None:
@@ -148,6 +167,21 @@ def test_same_call_again_measures_nothing(devices: LocalCluster, tmp_path: Path)
     measured(devices, path, ["fsdp"], [8, 16], progress=seen.append)
     assert path.read_bytes() == before
     assert [(one.done, one.total) for one in seen] == [(2, 2)]
+
+
+def test_emulated_slices_say_nothing_of_real_ones(devices: LocalCluster, tmp_path: Path) -> None:
+    """What emulated slices measured, or had no memory for, is measured on TPUs of the same type all the same."""
+    path = tmp_path / "r"
+    batches, limit = [8, 40_000], 8 * 1_000_000
+    measured(Slices(devices, "cpu"), path, ["fsdp"], batches, memory_limit=limit)
+    results = measured(Slices(devices, "TPU v4"), path, ["fsdp"], [8, 80_000], memory_limit=limit)
+    told = [(row["device_kind"], row["batch_per_device"], row["status"]) for row in results.rows]
+    assert told == [
+        ("cpu", 8, "ok"),
+        ("cpu", 40_000, "oom"),
+        ("TPU v4", 8, "ok"),
+        ("TPU v4", 80_000, "oom"),
+    ]
 
 
 async def test_closed_sweep_goes_on_where_it_was(devices: LocalCluster, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_what_differs_in_more_than_strategy_is_a_line_of_its_own(frame: pd.DataF
         ("remat", True, "remat"),
         ("slices", 1, "1 slice"),
         ("accelerator_type", "v4-8", "v4-8"),
+        ("device_kind", "TPU v4", "TPU v4"),
     ):
         known = wide.assign(remat=False)
         chart = plotting.tflops(pd.concat([known, known.assign(**{column: value})], ignore_index=True))
@@ -119,6 +120,7 @@ def test_the_peak_is_that_of_the_device_measured(frame: pd.DataFrame) -> None:
         tflops_high=frame["tflops_high"] * 9e3,
     )
     assert "peak 275 TFLOP/s" in words(plotting.tflops(on_tpu))
+    assert "peak 459 TFLOP/s" in words(plotting.tflops(on_tpu.assign(device_kind="TPU v5p")))
     assert "peak 459 TFLOP/s" in words(plotting.tflops(on_tpu, peak="v5p"))
     assert "peak 100 TFLOP/s" in words(plotting.tflops(on_tpu, peak=100e12))
 

@@ -156,7 +156,7 @@ def test_measured_and_predicted_together() -> None:
         "embedding": 2048,
         "layers": 4,
         "ici_fsdp": 4,
-        "device_kind": tpu.generation("v4").device_kind,
+        "device_kind": tpu.generation("v4").device_kinds[0],
     }
     frame = pd.DataFrame(
         [row | {"batch_per_device": size, "tflops_per_chip": 250.0} for size in (65536, 131072)]

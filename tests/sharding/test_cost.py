@@ -157,6 +157,8 @@ def test_measurements_calibrate_the_model(
             one["step_seconds"], rel=0.02
         )
     assert calibration_path(tmp_path / "sweep.jsonl") == tmp_path / "sweep.calibration.json"
+    known_as = [one | {"accelerator_type": "v5p-8", "device_kind": "TPU v5p"} for one in rows]
+    assert calibrate(known_as).measurements == 3
     with pytest.raises(InvalidRequestError, match="of cpu, which is not one kind of TPU"):
         calibrate([one | {"device_kind": "cpu"} for one in rows])
     with pytest.raises(InvalidRequestError, match="several workloads"):
