@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +15,8 @@ from multislice_nb.errors import ExperimentError
 from multislice_nb.experiments.compiling_once import compile_once
 from multislice_nb.experiments.training import arguments, initial_batch, initial_state, keys, train_step
 from multislice_nb.sharding import make_mesh
+from multislice_nb.sharding.hlo import Module
+from multislice_nb.sharding.program import loop_flops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,12 +149,24 @@ def _compiled(workload: Workload, mesh: Mesh, batch: int, options: Options) -> P
         make_state=make_state,
         make_batch=make_batch,
         step=step,
-        flops=float(costs["flops"]),
+        flops=float(costs["flops"]) + _flops_of_loops(step),
         argument_bytes=sizes.argument_size_in_bytes,
         peak_bytes=max(_peak(sizes), _peak(of_state), state_bytes + _peak(of_batch)),
         devices=mesh.devices.size,
         compile_seconds=lowered.seconds + time.perf_counter() - begun,
     )
+
+
+def _flops_of_loops(step: jax.stages.Compiled) -> float:
+    """FLOPs that the compiler's count leaves out: of the body of a loop, as of `lax.scan`, it counts one round."""
+    text = step.as_text() or ""
+    extra = loop_flops(Module.parse(text)) if " while(" in text else 0.0
+    if math.isnan(extra):
+        raise ExperimentError(
+            "The training step has a loop of which nobody knows how often it runs, so its FLOPs cannot be counted.",
+            fix="Give the loop a fixed number of rounds, as lax.scan and lax.fori_loop with constants do.",
+        )
+    return extra
 
 
 def _peak(sizes: Any) -> int:

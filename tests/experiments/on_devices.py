@@ -147,3 +147,17 @@ class Diverging(MLP):
     def loss(self, params, batch, constrain, *, remat=False):
         """Infinite from the first step on."""
         return jax.numpy.inf * super().loss(params, batch, constrain, remat=remat)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scanned(MLP):
+    """A model that runs its first layer so many times, in one loop."""
+
+    def loss(self, params, batch, constrain, *, remat=False):
+        """The mean of what comes out of the last round."""
+        up, down = params[0]
+
+        def layer(x, _):
+            return jax.nn.sigmoid(jax.nn.sigmoid(x @ up.T) @ down), None
+
+        return jax.numpy.mean(jax.lax.scan(layer, batch, length=self.layers)[0], dtype="float32")

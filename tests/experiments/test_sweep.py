@@ -238,6 +238,13 @@ def test_a_loss_that_is_no_number_costs_no_row(devices: LocalCluster, tmp_path: 
     assert "learning rate" in row["message"]
 
 
+def test_a_loop_counts_as_often_as_it_runs(devices: LocalCluster, tmp_path: Path) -> None:
+    """FLOPs of a model whose layers are the rounds of one scan are those of all rounds, passes backward included."""
+    model = on_devices.Scanned(embedding=64, layers=6)
+    (row,) = measured(devices, tmp_path / "r", ["fsdp"], [64], workloads=[model]).rows
+    assert row["flops_per_device"] == pytest.approx(row["flops_per_device_6bp"], rel=0.1)
+
+
 def test_failure_after_failure_stops_the_sweep(devices: LocalCluster, tmp_path: Path) -> None:
     """Three failures in a row end the sweep with the last one's message."""
     gang = Failing(devices, [WorkerLostError(f"Rank {rank} is gone.") for rank in range(9)])
