@@ -8,6 +8,7 @@ parallelism; take FSDP when memory is short; take pipelines only when the batch 
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Literal
@@ -44,8 +45,8 @@ class Recommendation:
         pipeline: The pipelines, if it has any.
         intensity: FLOPs of the pass backward for each bit over DCN.
         threshold: What the hardware needs, in the same unit.
-        memory_bytes: HBM needed on a chip.
-        usable_bytes: HBM that the compiler lets a program use.
+        memory_bytes: HBM needed on a JAX device (a chip, but on TPU7x).
+        usable_bytes: HBM that the compiler lets a program use on a device.
         prediction: A step of it, from the cost model, without a pipeline's bubble.
         remat: Whether it fits only if layers are computed again in the pass backward.
     """
@@ -158,7 +159,11 @@ def recommend(
     ladder: list[Recommendation] = [question.answer(dcn_fsdp=False)]
     if slices > 1:
         ladder.append(question.answer(dcn_fsdp=True))
-        ladder += [question.answer(pipeline=pipeline) for pipeline in pipelines(slices)]
+        ladder += [
+            question.answer(pipeline=pipeline)
+            for pipeline in pipelines(slices)
+            if pipeline.depth <= trained.layers
+        ]
     return Recommendations(sorted(ladder, key=lambda one: _VERDICTS.index(one.verdict)))
 
 
@@ -175,14 +180,14 @@ class _Question:
         depth = pipeline.depth if pipeline else 1
         replicas = self.slices // depth
         stage = self._stage(depth)
-        tokens_per_chip = self.tokens_per_slice * depth / self.shape.device_count
-        parallelism, prediction = self._inside(stage, replicas, tokens_per_chip, dcn_fsdp=dcn_fsdp)
+        tokens_per_device = self.tokens_per_slice * depth / self.shape.device_count
+        parallelism, prediction = self._inside(stage, replicas, tokens_per_device, dcn_fsdp=dcn_fsdp)
         usable = self.usable or kind.hbm_usable_bytes_per_chip / kind.devices_per_chip
         # Every stage keeps what all microbatches need for the pass backward, so the whole batch counts.
-        memory = memory_bytes(stage, parallelism, tokens_per_chip)
+        memory = memory_bytes(stage, parallelism, tokens_per_device)
         remat = memory > usable
         if remat:
-            memory = memory_bytes(stage, parallelism, tokens_per_chip, remat=True)
+            memory = memory_bytes(stage, parallelism, tokens_per_device, remat=True)
         intensity = operational_intensity(
             self.tokens_per_slice * depth, replicas, gradient_bits=8 * self.model.gradient_bytes
         )
@@ -208,18 +213,18 @@ class _Question:
         )
 
     def _stage(self, depth: int) -> Model:
-        """The part of the model that one slice of a pipeline has."""
+        """The part of the model that a slice of a pipeline has: the largest, for which the others wait."""
+        layers = math.ceil(self.model.layers / depth)
         return replace(
-            self.model,
-            parameters=self.model.parameters / depth,
-            layers=max(1, self.model.layers // depth),
+            self.model, parameters=self.model.parameters * layers / self.model.layers, layers=layers
         )
 
     def _inside(
-        self, stage: Model, replicas: int, tokens_per_chip: float, *, dcn_fsdp: bool
+        self, stage: Model, replicas: int, tokens_per_device: float, *, dcn_fsdp: bool
     ) -> tuple[Parallelism, Prediction]:
         """The mix of FSDP and tensor parallelism inside a slice that is predicted to be fastest."""
         devices = self.shape.device_count
+        batch = tokens_per_device * self.shape.generation.devices_per_chip
         between = {"dcn_fsdp": replicas} if dcn_fsdp else {"dcn_data": replicas}
         mixes = [
             Parallelism(ici_fsdp=devices // ways, ici_tensor=ways, **between)
@@ -227,7 +232,7 @@ class _Question:
             if devices % ways == 0
         ]
         predicted = [
-            (mix, predict(stage, self.shape, batch_per_chip=tokens_per_chip, slices=replicas, strategy=mix))
+            (mix, predict(stage, self.shape, batch_per_chip=batch, slices=replicas, strategy=mix))
             for mix in mixes
         ]
         return min(predicted, key=lambda pair: pair[1].step_seconds)

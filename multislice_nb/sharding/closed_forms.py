@@ -1,4 +1,4 @@
-"""Closed forms of what a step moves and keeps on one chip: over ICI, over DCN, and in HBM."""
+"""Closed forms of what a step moves and keeps on one device (a chip, but on TPU7x): over ICI, over DCN, in HBM."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Traffic", "hbm_bytes", "memory_bytes", "traffic"]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes that one chip moves in a step, by kind of collective.
+    """Bytes that one device moves in a step, by kind of collective.
 
     Attributes:
-        ici: Bytes a chip receives over ICI.
-        dcn_payload: Bytes a chip hands to DCN; an all-reduce of n slices carries them 2(n-1)/n times, a scatter
+        ici: Bytes a device receives over ICI.
+        dcn_payload: Bytes a device hands to DCN; an all-reduce of n slices carries them 2(n-1)/n times, a scatter
             half as often, a gather n-1 times.
-        dcn_wire: Bytes a chip sends over DCN.
+        dcn_wire: Bytes a device sends over DCN.
     """
 
     ici: Mapping[str, float]
@@ -34,34 +34,34 @@ class Traffic:
 
     @property
     def ici_bytes(self) -> float:
-        """All bytes over ICI, per chip and step."""
+        """All bytes over ICI, per device and step."""
         return sum(self.ici.values())
 
     @property
     def dcn_bytes(self) -> float:
-        """All bytes sent over DCN, per chip and step."""
+        """All bytes sent over DCN, per device and step."""
         return sum(self.dcn_wire.values())
 
 
-def traffic(model: Model, parallelism: Parallelism, tokens_per_chip: float) -> Traffic:
+def traffic(model: Model, parallelism: Parallelism, tokens_per_device: float) -> Traffic:
     """What a step of a model moves, with parameters gathered once and kept for the pass backward.
 
     - FSDP gathers P/t parameters and scatters their gradients: (n-1)/n of them each.
     - Data parallelism all-reduces the gradients of its shard: 2(n-1)/n of them.
     - Tensor parallelism gathers and scatters activations [B, D] in each layer and each pass (scaling book,
       training.md), but the first layer needs no gradient of its input.
-    - Over DCN the same of what ICI leaves on each chip.
+    - Over DCN the same of what ICI leaves on each device.
 
     Args:
         model: What is trained.
         parallelism: Resolved.
-        tokens_per_chip: Batch of all slices over all chips.
+        tokens_per_device: Batch of all slices over all JAX devices.
     """
     data, fsdp, tensor = parallelism.ici
     dcn_data, dcn_fsdp, dcn_tensor = parallelism.dcn
     layer_share = model.parameters / (tensor * dcn_tensor)
     shard = layer_share / fsdp
-    rows = tokens_per_chip * tensor * dcn_tensor * model.embedding * model.parameter_bytes
+    rows = tokens_per_device * tensor * dcn_tensor * model.embedding * model.parameter_bytes
     passes = 4 * model.layers - 1
     ici = {
         "all-gather": layer_share * model.parameter_bytes * _part(fsdp),
@@ -88,8 +88,8 @@ def traffic(model: Model, parallelism: Parallelism, tokens_per_chip: float) -> T
     )
 
 
-def hbm_bytes(model: Model, parallelism: Parallelism, tokens_per_chip: float) -> float:
-    """Bytes that one chip reads and writes in HBM in a step.
+def hbm_bytes(model: Model, parallelism: Parallelism, tokens_per_device: float) -> float:
+    """Bytes that one device reads and writes in HBM in a step.
 
     Activations per token and layer: forward reads D, writes F, reads F, writes D; backward reads and writes 4 D
     and 5 F more for the gradients of two inputs and two matrices: 6 D + 7 F. Parameters are read in both passes,
@@ -97,29 +97,29 @@ def hbm_bytes(model: Model, parallelism: Parallelism, tokens_per_chip: float) ->
     """
     _, _, tensor = parallelism.mesh_shape
     features = 6 * model.embedding + 7 * model.feedforward
-    activations = tokens_per_chip * model.layers * features * model.parameter_bytes
+    activations = tokens_per_device * model.layers * features * model.parameter_bytes
     gathered = model.parameters / tensor
     return activations + gathered * (3 * model.parameter_bytes + 2 * model.gradient_bytes)
 
 
 def memory_bytes(
-    model: Model, parallelism: Parallelism, tokens_per_chip: float, *, remat: bool = False
+    model: Model, parallelism: Parallelism, tokens_per_device: float, *, remat: bool = False
 ) -> float:
-    """Bytes of HBM that a step needs on one chip.
+    """Bytes of HBM that a step needs on one device.
 
     Activations kept for the pass backward, D + F per token and layer (maxtext, shardings.py), the input, the
-    chip's shard of parameters and optimiser state, and one gathered copy of the parameters.
+    device's shard of parameters and optimiser state, and one gathered copy of the parameters.
 
     Args:
         model: What is trained.
         parallelism: Resolved.
-        tokens_per_chip: Batch of all slices over all chips.
+        tokens_per_device: Batch of all slices over all JAX devices.
         remat: Keep only what enters each layer, and compute one layer at a time again.
     """
     _, fsdp, tensor = parallelism.mesh_shape
     inner = model.embedding + model.feedforward
     per_token = model.layers * model.embedding + inner if remat else model.layers * inner
-    activations = tokens_per_chip * (per_token + model.embedding) * model.parameter_bytes
+    activations = tokens_per_device * (per_token + model.embedding) * model.parameter_bytes
     kept = model.parameters / (fsdp * tensor) * (2 * model.parameter_bytes + model.optimizer_bytes)
     gathered = model.parameters / tensor * model.parameter_bytes
     return activations + kept + (gathered / model.layers if remat else gathered)

@@ -122,20 +122,23 @@ def predict(
     kind = generation or shape.generation
     known = calibration or Calibration.default(kind)
     parallelism = parse_strategy(strategy, shape.device_count, slices)
-    moved = traffic(model, parallelism, batch_per_chip)
+    devices = (
+        kind.devices_per_chip
+    )  # the closed forms are of one, and those of a chip share its links and its HBM
+    moved = traffic(model, parallelism, batch_per_chip / devices)
     flops = model.step_flops(batch_per_chip)
     speed = kind.bf16_flops_per_chip * known.matmul_efficiency
     hbm = kind.hbm_bytes_per_second * known.hbm_efficiency
     small = model.streamed_flops_per_token * batch_per_chip
     compute = (flops - small) / speed
     streamed = max(model.streamed_bytes_per_token * batch_per_chip / hbm, small / speed)
-    dcn = moved.dcn_bytes * 8 / (kind.dcn_bits_per_second_per_chip * known.dcn_efficiency)
+    dcn = devices * moved.dcn_bytes * 8 / (kind.dcn_bits_per_second_per_chip * known.dcn_efficiency)
     return Prediction(
         flops=flops,
         peak=kind.bf16_flops_per_chip,
         compute_seconds=compute,
-        hbm_seconds=hbm_bytes(model, parallelism, batch_per_chip) / hbm,
-        ici_seconds=_ici_seconds(moved.ici, parallelism, shape, kind),
+        hbm_seconds=devices * hbm_bytes(model, parallelism, batch_per_chip / devices) / hbm,
+        ici_seconds=devices * _ici_seconds(moved.ici, parallelism, shape, kind),
         dcn_seconds=dcn,
         exposed_dcn_seconds=exposed_dcn(dcn, compute + streamed, model.layers),
         streamed_seconds=streamed,

@@ -14,6 +14,7 @@ from multislice_nb.sharding import (
     Parallelism,
     calibrate,
     calibration_path,
+    hbm_bytes,
     memory_bytes,
     predict,
     predict_row,
@@ -163,6 +164,35 @@ def test_measurements_calibrate_the_model(
         calibrate([one | {"device_kind": "cpu"} for one in rows])
     with pytest.raises(InvalidRequestError, match="several workloads"):
         calibrate([*rows, rows[0] | {"workload": "transformer" if workload["workload"] == "mlp" else "mlp"}])
+
+
+def test_two_devices_of_a_chip_share_it() -> None:
+    """On TPU7x a chip moves what its two devices move, each with half of the chip's batch; the advice knows it."""
+    shape = tpu.AcceleratorType.parse("tpu7x-16")
+    kind, way = shape.generation, Parallelism(ici_fsdp=4, ici_tensor=4, dcn_data=2)
+    known = Calibration(matmul_efficiency=1, dcn_efficiency=1, hbm_efficiency=1)
+    found = predict(MLP, shape, slices=2, batch_per_chip=8192, strategy=way, calibration=known)
+    moved = traffic(MLP, way, 4096)
+    links = ici_bytes_per_second(shape, 4)
+    assert found.flops == MLP.step_flops(8192)
+    assert found.dcn_seconds == pytest.approx(2 * 8 * moved.dcn_bytes / kind.dcn_bits_per_second_per_chip)
+    assert found.ici_seconds == pytest.approx(2 * moved.ici_bytes / links)
+    assert found.hbm_seconds == pytest.approx(2 * hbm_bytes(MLP, way, 4096) / kind.hbm_bytes_per_second)
+    every = recommend(shape, 2, model=MLP, tokens_per_slice=8192 * shape.chips)
+    advised = next(one for one in every if one.pipeline is None)
+    again = predict(MLP, shape, slices=2, batch_per_chip=8192, strategy=advised.parallelism)
+    assert advised.prediction == again
+
+
+def test_a_pipeline_is_no_deeper_than_the_model() -> None:
+    """Each stage has a layer at least, and the largest stage of an uneven division is what is counted."""
+    depths = {
+        one.pipeline.depth for one in recommend("v4-16", 8, model=MLP, tokens_per_slice=1e6) if one.pipeline
+    }
+    assert depths == {2, 4}
+    uneven = recommend("v4-16", 4, model=Model.mlp(2048, 6), tokens_per_slice=8 * 4096)
+    deep = next(one for one in uneven if one.pipeline and one.pipeline.depth == 4)
+    assert deep.memory_bytes == memory_bytes(Model.mlp(2048, 2), deep.parallelism, 4 * 4096)
 
 
 def test_large_batches_are_told_to_use_data_parallelism() -> None:
