@@ -41,11 +41,13 @@ class DryRun:
     Attributes:
         spec: The job.
         request: The queued resource request, with the startup script in it.
+        record: Where the job would be written down, as a URL.
         uploads: Objects that would be written, by URL, with their size in bytes.
         files: What the code's archive would hold.
     """
 
     spec: JobSpec
+    record: str
     request: QueuedResourceRequest = field(repr=False)
     uploads: Mapping[str, int]
     files: tuple[str, ...] = field(repr=False)
@@ -53,7 +55,8 @@ class DryRun:
     def __str__(self) -> str:
         lines = [f"write {url} ({size} bytes)" for url, size in self.uploads.items()]
         lines += [f"  with {name}" for name in self.files]
-        return "\n".join([*lines, "", self.request.to_gcloud()])
+        job = json.dumps(self.spec.to_json(), indent=2, ensure_ascii=False)
+        return "\n".join([*lines, f"write {self.record}", job, "", self.request.to_gcloud()])
 
 
 def default_store() -> Store:
@@ -309,4 +312,5 @@ def _rehearsal(
     uploads = {
         url: size for url, size in uploads.items() if not store.exists(url.removeprefix(f"{store.url}/"))
     }
-    return DryRun(spec, request, uploads, package.files if package else ())
+    record = store.object_url(f"{layout.job_folder(spec.name)}/{layout.JOB}")
+    return DryRun(spec, record, request, uploads, package.files if package else ())

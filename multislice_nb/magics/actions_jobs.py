@@ -92,7 +92,7 @@ class JobActions(Base):
         grep: str | None = None,
         errors: bool = False,
         supervisor: bool = False,
-        lines: int = _LINES,
+        lines: int | None = _LINES,
     ) -> Note | None:
         """`job logs`."""
         job, wanted = self._job(name, store), _pattern(grep)
@@ -101,7 +101,7 @@ class JobActions(Base):
             return Note("\n".join(texts[:lines]) or "No errors.")
         found = job.logs(ranks=ranks, attempt=attempt, follow=follow, supervisor=supervisor)
         read = (line for line in found if wanted.search(line.text))
-        if follow:
+        if follow or lines is None:
             for line in read:
                 print(line, flush=True)
             return None

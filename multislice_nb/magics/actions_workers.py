@@ -107,6 +107,8 @@ class WorkerActions(Base):
 
     def autocell(self, state: str) -> Note:
         """`autocell`."""
+        if self._autocell is None:
+            raise MagicError("There are no cells here.", fix="Open a notebook.")
         if state == "off":
             self._autocell.turn(on=False)
             return Note("Cells run here again.")

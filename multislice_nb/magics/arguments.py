@@ -152,6 +152,7 @@ class Subcommand:
         body: What a cell below it is, if it takes one: `%%multislice sh`.
         pasted: A command of another tool that can be pasted after it, by its first word.
         ours: Arguments that such a command knows nothing of, and that stand before or behind it.
+        prefix: What is typed before its name.
     """
 
     name: str
@@ -163,11 +164,16 @@ class Subcommand:
     body: Argument | None = None
     pasted: str = ""
     ours: tuple[str, ...] = ()
+    prefix: str = "%multislice"
 
     @property
     def magic(self) -> str:
         """How a line with it begins."""
-        return "%%multislice" if self.cell else f"%multislice {self.name}"
+        return "%%multislice" if self.cell else f"{self.prefix} {self.name}"
+
+    def but(self, **changes: Any) -> Subcommand:
+        """The same with something else about it."""
+        return replace(self, **changes)
 
     @property
     def method(self) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from multislice_nb.cluster import CellResult
     from multislice_nb.magics.autocell import Autocell
     from multislice_nb.sharding import Plans
+    from multislice_nb.widgets.session import Session
 
 __all__ = ["Base", "literal", "literals"]
 
@@ -29,13 +30,18 @@ class Base:
     Args:
         line: Makes the output that a long call updates.
         variables: The user's namespace, for results by name.
-        autocell: The mode in which every cell runs on the workers.
+        autocell: The mode in which every cell runs on the workers; None where there are no cells.
+        session: What the panel shares with them; this process's own if None.
     """
 
     def __init__(
-        self, line: Callable[[], Line], variables: MutableMapping[str, Any], autocell: Autocell
+        self,
+        line: Callable[[], Line],
+        variables: MutableMapping[str, Any],
+        autocell: Autocell | None = None,
+        session: Session | None = None,
     ) -> None:
-        self.session = current()
+        self.session = session or current()
         self._line = line
         self._variables = variables
         self._autocell = autocell

@@ -40,22 +40,25 @@ _ELSEWHERE = {
 """Flags of other tools for the same; only where the subcommand has it."""
 
 
-def unknown_subcommand(words: Iterable[str]) -> MagicError:
+def unknown_subcommand(
+    words: Iterable[str], among: Iterable[Subcommand] = SUBCOMMANDS, prefix: str = "%multislice"
+) -> MagicError:
     """The first word, or the second of a group's, is none."""
     first, second = (*words, "", "")[:2]
     if first in GROUPS:
         actions = GROUPS[first]
         near = closest(second, actions) if second else None
         said = f"has no action {second!r}" if second else "needs an action"
-        meant = f"Did you mean %multislice {first} {near}? " if near else ""
-        return MagicError(f"%multislice {first} {said}.", fix=f"{meant}There are {', '.join(actions)}.")
-    names = list(dict.fromkeys(command.name.split()[0] for command in SUBCOMMANDS))
+        meant = f"Did you mean {prefix} {first} {near}? " if near else ""
+        return MagicError(f"{prefix} {first} {said}.", fix=f"{meant}There are {', '.join(actions)}.")
+    names = list(dict.fromkeys(command.name.split()[0] for command in among))
     near = SYNONYMS.get(first.lower()) or closest(first, names)
-    meant = (
-        f"Did you mean {near if near and near.startswith('%') else f'%multislice {near}'}? " if near else ""
-    )
+    meant = near if near and near.startswith("%") else f"{prefix} {near}"
     return MagicError(
-        f"%multislice has no subcommand {first!r}.", fix=f"{meant}There are {', '.join(names)}."
+        f"{prefix} has no subcommand {first!r}.",
+        fix=f"Did you mean {meant}? All of them: {prefix} --help."
+        if near
+        else f"There are {', '.join(names)}.",
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.magics.arguments import Subcommand
 
-__all__ = ["HELP", "Call", "is_pasted", "is_shell", "parse", "parse_cell", "split"]
+__all__ = ["HELP", "Call", "is_pasted", "is_shell", "parse", "parse_cell", "read", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def parse(line: str) -> Call:
         return Call(subcommand("status"))
     command, text = _addressed(line)
     if command is not None:
-        return _parse(command, text)
+        return read(command, text)
     words = split(line)
     if words and words[0] in {*HELP, "help"}:
         return _help_for(words[1:])
@@ -124,10 +124,10 @@ def parse_cell(line: str, body: str = "") -> Call:
     line = line.replace("\\\n", " ")
     command, text = _addressed(line)
     if command is None:
-        return _parse(CELL, line)
+        return read(CELL, line)
     if command.body is None:
         raise no_cell(command)
-    return _parse(command, text, body)
+    return read(command, text, body)
 
 
 def is_pasted(line: str) -> bool:
@@ -163,7 +163,17 @@ def _help_for(rest: Sequence[str]) -> Call:
     return Call(command, help=True)
 
 
-def _parse(command: Subcommand, text: str, body: str = "") -> Call:
+def read(command: Subcommand, text: str, body: str = "") -> Call:
+    """Read what follows the name of a subcommand.
+
+    Args:
+        command: The subcommand.
+        text: The rest of its line.
+        body: A cell below it.
+
+    Raises:
+        MagicError: A word is wrong; names the nearest right one.
+    """
     more: dict[str, Any] = {}
     if command.body is not None and body.strip():
         more[command.body.name] = body

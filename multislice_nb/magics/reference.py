@@ -27,7 +27,7 @@ class Help(str):
         return str(self)
 
 
-def overview(group: str = "") -> Help:
+def overview(group: str = "", prefix: str = "%multislice") -> Help:
     """All subcommands in a line each; or those that begin with one word."""
     rows = [
         (command.name, command.summary)
@@ -35,8 +35,8 @@ def overview(group: str = "") -> Help:
         if not group or command.name.split()[0] == group
     ]
     if group:
-        usage = f"Usage: %multislice {group} {{{','.join(GROUPS[group])}}} …"
-        return Help("\n".join([usage, "", *_columns(rows), "", f"More: %multislice {group} ACTION --help."]))
+        usage = f"Usage: {prefix} {group} {{{','.join(GROUPS[group])}}} …"
+        return Help("\n".join([usage, "", *_columns(rows), "", f"More: {prefix} {group} ACTION --help."]))
     lines = [
         "Cloud TPU Multislice from a notebook.",
         "",

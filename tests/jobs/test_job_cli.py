@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-import argparse
+import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,8 +10,7 @@ import yaml
 
 from multislice_nb import jobs
 from multislice_nb.__main__ import main
-from multislice_nb.errors import InvalidRequestError, NotFoundError
-from multislice_nb.jobs import cli
+from multislice_nb.errors import NotFoundError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,16 +20,13 @@ if TYPE_CHECKING:
 
 def job(*words: str) -> int:
     """Run `python -m multislice_nb job …`."""
-    parser = argparse.ArgumentParser()
-    cli.add_parser(parser.add_subparsers(dest="command_"))
-    return cli.run(parser.parse_args(["job", *words]))
+    return main(["job", *words])
 
 
 def test_a_job_from_a_shell(cloud: Cloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Submit, wait, list, logs, errors and results, each a command of its own."""
     store = ["--store", str(tmp_path / "store")]
     command = [
-        "--command",
         "bash",
         "-c",
         'echo "to  be" "$WORD"; echo KeyError: x; touch $MULTISLICE_NB_RESULTS/made',
@@ -39,10 +37,8 @@ def test_a_job_from_a_shell(cloud: Cloud, tmp_path: Path, capsys: pytest.Capture
     capsys.readouterr()
     assert job("logs", "shell", *store, "--ranks", "0", "--grep", "be") == 0
     assert capsys.readouterr().out == "[1:0] to  be or not\n"
-    with pytest.raises(InvalidRequestError, match="no rank 7"):
-        job("logs", "shell", *store, "--ranks", "0,7")
-    assert job("logs", "shell", *store, "--grep", "nowhere") == 0
-    assert "no such line" in capsys.readouterr().err
+    assert job("logs", "shell", *store, "--ranks", "0,7") == 1
+    assert "no rank 7" in capsys.readouterr().err
     assert job("logs", "shell", *store, "--errors") == 0
     assert capsys.readouterr().out == "[1:0] KeyError: x\n"
     assert job("list", *store) == 0
@@ -60,11 +56,11 @@ def test_a_job_from_a_shell(cloud: Cloud, tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--folder", "{here}", "--command", "python3", "trian.py"], "Did you mean train.py?"),
-        (["--command", "python3", "train.py"], "--folder ."),
-        (["--store", "{here}/train.py", "--command", "true"], "cannot be reached"),
-        (["--env", "DSN=postgres://me:hunter22@db/x", "--command", "true"], "Secret Manager"),
-        (["--zone", "mars-1a", "--command", "true"], "mars-1a does not exist"),
+        (["--folder", "{here}", "python3", "trian.py"], "Did you mean train.py?"),
+        (["python3", "train.py"], "--folder ."),
+        (["--store", "{here}/train.py", "true"], "cannot be reached"),
+        (["--env", "DSN=postgres://me:hunter22@db/x", "true"], "Secret Manager"),
+        (["--zone", "mars-1a", "true"], "mars-1a does not exist"),
         (["--notebook", "{here}/none.ipynb"], "none.ipynb cannot be read"),
     ],
 )
@@ -86,24 +82,57 @@ def test_what_cannot_run_is_told_in_two_sentences_and_leaves_nothing(
     assert not jobs.list(store=tmp_path / "store", cloud=cloud)
 
 
-def test_a_command_and_a_notebook_exclude_each_other(cloud: Cloud, tmp_path: Path) -> None:
-    """Neither is as wrong as both."""
-    with pytest.raises(InvalidRequestError, match="either a command or a notebook"):
-        job("submit", "x", "--store", str(tmp_path), "--accelerator-type", "v4-8")
-
-
-@pytest.mark.parametrize("words", [["logs", "x", "--grep", "("], ["submit", "x", "--parameters", "[1]"]])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "job needs an action"),
+        (["submti", "x"], "Did you mean python -m multislice_nb job submit?"),
+        (["submit", "x", "--accelerator-type", "v4-8"], "needs COMMAND"),
+        (
+            ["submit", "x", "--accelerator-type", "v4-8", "--notebook", "n.ipynb", "true"],
+            "either a command or",
+        ),
+        (["submit", "x", "--accelerator-type", "v4-8", "--nodes", "2", "true"], "Did you mean --node-count?"),
+        (["submit", "x", "--accelerator-type", "v4-8", "--cells", "3"], "has no flag --cells"),
+        (["logs", "x", "--ranks", "a"], "takes ranks as 0,2-3"),
+    ],
+)
 def test_a_wrong_word_is_told_without_a_traceback(
-    words: list[str], capsys: pytest.CaptureFixture[str]
+    cloud: Cloud, capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
-    """The parser says which word it is and what is wrong with it."""
-    with pytest.raises(SystemExit):
-        job(*words)
-    assert "is no" in capsys.readouterr().err
+    """It says which word, what is wrong with it and what was meant, and ends with status 2."""
+    assert job(*words) == 2
+    assert told in capsys.readouterr().err
 
 
-def test_ranks_are_read_as_everywhere() -> None:
-    """Single ones and ranges."""
-    assert cli._ranks("0,2-4") == [0, 2, 3, 4]
-    with pytest.raises(argparse.ArgumentTypeError):
-        cli._ranks("a")
+def test_one_word_is_a_script_and_several_are_a_command(
+    cloud: Cloud, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As for `bash -c` and for `env`: words that the shell has kept together stay together."""
+    submit = ["submit", "x", "--store", str(tmp_path), "--accelerator-type", "v4-8", "--dry-run"]
+    assert job(*submit, "echo one && echo two") == 0
+    assert job(*submit, "printf", "%s", "a  b") == 0
+    commands = re.findall(r'"command": "(.*)",', capsys.readouterr().out)
+    assert commands == ["echo one && echo two", "printf %s 'a  b'"]
+
+
+def test_help_is_that_of_the_magics_with_what_is_typed_here(capsys: pytest.CaptureFixture[str]) -> None:
+    """Usage and examples begin with the command, and leave out what needs a notebook."""
+    assert job("submit", "--help") == 0
+    shown = capsys.readouterr().out
+    assert "Usage: python -m multislice_nb job submit NAME" in shown
+    assert "%multislice" not in shown
+    assert "--cells" not in shown
+    assert job("--help") == 0
+    assert "job jobset" in capsys.readouterr().out
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """`… | head` ends without a word."""
+    command = [sys.executable, "-m", "multislice_nb", "job", "submit", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 141

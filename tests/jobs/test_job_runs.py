@@ -240,7 +240,7 @@ def test_a_request_that_fails_is_no_running_job(submit: Submit, fault: Fault, lo
 
 
 def test_a_dry_run_shows_everything_and_does_nothing(submit: Submit, cloud: Cloud, tmp_path: Path) -> None:
-    """The script and the uploads are shown; the store and the project stay as they were."""
+    """Job, script and uploads are shown; the store and the project stay as they were."""
     plan = jobs.submit(
         "dry",
         "echo",
@@ -252,6 +252,8 @@ def test_a_dry_run_shows_everything_and_does_nothing(submit: Submit, cloud: Clou
     )
     assert "queued-resources create dry" in str(plan)
     assert "--node-count" in str(plan)
+    assert "jobs/dry/job.json" in str(plan)
+    assert '"command": "echo"' in str(plan)
     assert not (tmp_path / "store").exists()
     script = str(plan.request.startup_script)  # type: ignore[union-attr]
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)

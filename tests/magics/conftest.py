@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from multislice_nb.cloud import Cloud
+
+
+@pytest.fixture
+def cloud(emulator_home: Path) -> Cloud:
+    """A connection to the emulator beside that of the magics."""
+    import multislice_nb as ms
+
+    return ms.connect(emulator=True)
+
 
 @pytest.fixture(scope="session")
 def shell() -> Iterator[InteractiveShell]:
