@@ -159,6 +159,7 @@ class Checkpoints:
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state), data=ocp.args.JsonSave({"states": _states(data)})
         )
+        self._forget(step)
         self._last, self._saver = step, threading.get_ident()
         self._manager.save(step, args=items, force=True)
         self._seal(but=step)
@@ -223,8 +224,17 @@ class Checkpoints:
         if jax.process_index() != 0:
             return
         for step in set(self._manager.all_steps()) - self._sealed - {but}:
-            self._store.write_json(_manifest(step), self._files(step))
+            # What an earlier attempt remembered stands: files that have changed since are not as they were saved.
+            if not self._store.exists(_manifest(step)):
+                self._store.create_json(_manifest(step), self._files(step))
             self._sealed.add(step)
+
+    def _forget(self, step: int) -> None:
+        """Remove what was remembered of a checkpoint that is no more."""
+        import jax
+
+        if jax.process_index() == 0:
+            self._store.remove(_manifest(step))
 
     def _files(self, step: int) -> dict[str, Any]:
         place = self._store.child("steps", str(step))
@@ -303,6 +313,7 @@ class Checkpoints:
         for later in self._manager.all_steps():
             if later > step:
                 self._manager.delete(later)
+                self._forget(later)
 
     @staticmethod
     def _warn(text: str) -> None:

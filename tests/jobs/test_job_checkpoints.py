@@ -109,6 +109,26 @@ def test_a_damaged_checkpoint_is_left_out_with_a_warning(
     assert restored(tmp_path)[1] == 6
 
 
+def test_what_is_damaged_later_stays_out(tmp_path: Path, trained: tuple[Path, list[list[int]]]) -> None:
+    """Another start does not take the files for good that an older checkpoint has by then."""
+    shutil.copytree(trained[0], tmp_path, dirs_exist_ok=True)
+    damage_flipped(tmp_path / "steps" / "4")
+    train(tmp_path, 8)
+    for step in (6, 8):
+        damage_truncated(tmp_path / "steps" / str(step))
+    with pytest.warns(RuntimeWarning, match=r"Checkpoint \d is left out") as told:
+        assert restored(tmp_path)[1] == 2
+    assert len(told) == 3
+    assert [path.name for path in (tmp_path / "manifests").iterdir()] == ["2.json"]
+
+
+def test_what_is_remembered_of_another_checkpoint_is_forgotten(tmp_path: Path) -> None:
+    """A list of files that was left from one that is gone does not speak against the one that is saved now."""
+    Store(tmp_path).write_json("manifests/2.json", {"gone": [1, ""]})
+    train(tmp_path, 3)
+    assert restored(tmp_path)[1] == 2
+
+
 def test_a_half_written_checkpoint_is_not_one(tmp_path: Path, trained: tuple[Path, list[list[int]]]) -> None:
     """What a killed process left under a temporary name is cleared away."""
     shutil.copytree(trained[0], tmp_path, dirs_exist_ok=True)
