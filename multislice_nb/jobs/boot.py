@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -45,20 +46,25 @@ def say(text: str) -> None:
     print(f"multislice_nb: {text}", file=sys.stderr, flush=True)
 
 
-def call(url: str, method: str = "GET", **headers: str) -> bytes:
+def call(url: str, method: str = "GET", content: bytes | None = None, **headers: str) -> bytes:
     """Make an HTTP call."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    request = urllib.request.Request(url, headers=named, method=method)  # noqa: S310 - Google's or the machine's own
+    request = urllib.request.Request(url, content, named, method=method)  # noqa: S310 - Google's or the machine's own
     with urllib.request.urlopen(request, timeout=120) as response:  # noqa: S310 - Google's or the machine's own
         return bytes(response.read())
 
 
-def authorized(url: str, method: str = "GET") -> bytes:
-    """Make an HTTP call as the worker's service account."""
+def metadata(entry: str) -> bytes:
+    """What the metadata server says of this machine."""
     host = os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
-    path = f"http://{host}/computeMetadata/v1/instance/service-accounts/default/token"
-    token = json.loads(call(path, Metadata_Flavor="Google"))["access_token"]
-    return call(url, method, Authorization=f"Bearer {token}")
+    return call(f"http://{host}/computeMetadata/v1/instance/{entry}", Metadata_Flavor="Google")
+
+
+def authorized(url: str, method: str = "GET", content: bytes | None = None) -> bytes:
+    """Make an HTTP call as the worker's service account."""
+    token = json.loads(metadata("service-accounts/default/token"))["access_token"]
+    kind = {} if content is None else {"Content_Type": "application/octet-stream"}
+    return call(url, method, content, Authorization=f"Bearer {token}", **kind)
 
 
 def delete(queued_resource: str) -> None:
@@ -83,18 +89,59 @@ def guard(plan: dict[str, Any]) -> None:
     except OSError:
         say("only root keeps the guard from the kernel's reach when memory runs out")
     time.sleep(plan["guard_seconds"])
-    say("the run's whole time is over")
-    delete(plan["queued_resource"])
+    give_up(plan, "the run's whole time is over, and nothing had ended it", "timed out")
+
+
+def place_in(store: str, key: str) -> tuple[str, str, str]:
+    """Where an object is in Cloud Storage: the service, the bucket and the object's name in a URL."""
+    bucket, _, folder = store[5:].partition("/")
+    root = os.environ.get("STORAGE_EMULATOR_HOST") or "https://storage.googleapis.com"
+    return root, bucket, urllib.parse.quote(f"{folder}/{key}".strip("/"), safe="")
 
 
 def fetch(store: str, key: str) -> bytes:
     """Read an object of the store."""
     if store.startswith("gs://"):
-        bucket, _, folder = store[5:].partition("/")
-        name = urllib.parse.quote(f"{folder}/{key}".strip("/"), safe="")
-        root = os.environ.get("STORAGE_EMULATOR_HOST") or "https://storage.googleapis.com"
+        root, bucket, name = place_in(store, key)
         return authorized(f"{root}/storage/v1/b/{bucket}/o/{name}?alt=media")
     return Path(store[len("file://") :], key).read_bytes()
+
+
+def create(store: str, key: str, content: bytes) -> None:
+    """Put an object into the store where there is none: what another worker wrote first stands."""
+    if store.startswith("gs://"):
+        root, bucket, name = place_in(store, key)
+        where = f"uploadType=media&name={name}&ifGenerationMatch=0"
+        authorized(f"{root}/upload/storage/v1/b/{bucket}/o?{where}", "POST", content)
+        return
+    path = Path(store[len("file://") :], key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_bytes(content)
+    try:
+        os.link(draft, path)
+    finally:
+        draft.unlink()
+
+
+def place(plan: dict[str, Any]) -> str:
+    """Which worker this is, as people read it."""
+    text = metadata("attributes/tpu-env").decode()
+    known = dict(re.findall(r"(?m)^\s*(\w+)\s*:\s*'?(.*?)'?\s*$", text))
+    slice_id, worker_id = int(known.get("MEGASCALE_SLICE_ID") or 0), int(known["WORKER_ID"])
+    rank = worker_id + slice_id * plan["workers_per_slice"]
+    return f"rank {rank} (slice {slice_id}, worker {worker_id})"
+
+
+def give_up(plan: dict[str, Any], why: str, outcome: str = "failed") -> None:
+    """Say how the run ended, as the supervisor would have done, and delete everything."""
+    say(why)
+    try:
+        end = {"outcome": outcome, "reason": f"{place(plan)}: {why}", "time": time.time()}
+        create(plan["store"], plan["end"], json.dumps(end).encode())
+    except (OSError, ValueError, KeyError) as error:
+        say(f"the end of the run could not be told: {error}")
+    delete(plan["queued_resource"])
 
 
 def library(plan: dict[str, Any]) -> Path:
@@ -112,8 +159,7 @@ def library(plan: dict[str, Any]) -> Path:
         except (OSError, ValueError) as error:
             say(f"cannot read {plan['store']}: {error}")
             if time.monotonic() > limit:
-                say("nothing can run without the store")
-                delete(plan["queued_resource"])
+                give_up(plan, f"nothing can run without {plan['library']}, which cannot be read: {error}")
             time.sleep(pause)
             pause = min(2 * pause, 30.0)
     return path
@@ -125,6 +171,15 @@ def fits(python: str, requirements: list[str]) -> bool:
         return subprocess.call([python, "-c", CHECK, *requirements], stderr=subprocess.DEVNULL) == 0
     except OSError:
         return False
+
+
+def run(*argv: str) -> None:
+    """Run a program; where it fails, the error has its last words."""
+    done = subprocess.run(argv, stderr=subprocess.PIPE, check=False)
+    said = done.stderr.decode(errors="replace")
+    sys.stderr.write(said)
+    if done.returncode:
+        raise OSError(" ".join(said.split())[-500:] or f"{argv[0]} ended with status {done.returncode}")
 
 
 def python_for(requirements: list[str], name: str) -> str:
@@ -140,25 +195,25 @@ def python_for(requirements: list[str], name: str) -> str:
     if not Path(
         uv
     ).exists():  # into a folder of its own, which also distributions allow that guard their Python
-        target = ["--quiet", "--target", str(HOME / "uv")]
-        subprocess.check_call([sys.executable, "-m", "pip", "install", *target, "uv"])
-    subprocess.check_call([uv, "venv", "--quiet", "--clear", "--python", ">=3.11", folder])
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--target", str(HOME / "uv"), "uv")
+    run(uv, "venv", "--quiet", "--clear", "--python", ">=3.11", folder)
     wanted = [*requirements, "packaging", "pip"]  # to tell what is there, and for the job's own setup
-    subprocess.check_call([uv, "pip", "install", "--quiet", "--python", python, *wanted])
+    run(uv, "pip", "install", "--quiet", "--python", python, *wanted)
     return python
 
 
 def prepare(plan: dict[str, Any]) -> tuple[str, str]:
     """The supervisor's Python and the command's."""
+    trouble = ""
     for attempt in range(5):
         try:
             ours = python_for(plan["supervisor_requirements"], "supervisor")
             return ours, python_for(plan["requirements"], plan["environment"])
-        except (OSError, subprocess.CalledProcessError) as error:
-            say(f"could not make the environment: {error}")
+        except OSError as error:
+            trouble = f"its environment cannot be made: {error}"
+            say(trouble)
             time.sleep(10 * 2**attempt)
-    say("nothing can run without its environment")
-    delete(plan["queued_resource"])
+    give_up(plan, trouble)
     raise SystemExit(1)
 
 
@@ -190,8 +245,7 @@ def main(plan: dict[str, Any]) -> None:
     for name in ("store", "job", "run", "queued_resource"):
         argv += [f"--{name.replace('_', '-')}", str(plan[name])]
     if not supervise(argv, environment):
-        say("the supervisor does not stay up")
-        delete(plan["queued_resource"])
+        give_up(plan, "the supervisor does not stay up")
 
 
 if __name__ == "__main__":

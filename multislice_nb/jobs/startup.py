@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from multislice_nb.jobs.layout import NAME
+from multislice_nb.jobs.layout import END, NAME, run_folder
 from multislice_nb.jobs.store import STORAGE_EMULATOR
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def startup_script(job: JobSpec, *, store: str, run: int, queued_resource: str) 
     """The script.
 
     Args:
-        job: The job; only its name, its library, its requirements and its limits matter here.
+        job: The job; only its name, its shape, its library, its requirements and its limits matter here.
         store: URL of the store.
         run: Which submission.
         queued_resource: Full name of the queued resource that the workers belong to.
@@ -38,6 +38,8 @@ def startup_script(job: JobSpec, *, store: str, run: int, queued_resource: str) 
         "job": job.name,
         "run": run,
         "queued_resource": queued_resource,
+        "workers_per_slice": job.workers_per_slice,
+        "end": f"{run_folder(job.name, run)}/{END}",
         "library": job.library,
         "requirements": list(job.requirements),
         "environment": "environment-" + hashlib.sha256("\n".join(job.requirements).encode()).hexdigest()[:16],

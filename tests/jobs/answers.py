@@ -1,4 +1,4 @@
-"""What a worker asks of Google, answered on this machine: its token, its secrets, and nothing else."""
+"""What a worker asks of Google, answered on this machine: its place, its token, its secrets, and its deletion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 SECRET = "hunter2-is-a-long-secret"
 VERSION = "projects/p/secrets/token/versions/1"
-TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"
+INSTANCE = "/computeMetadata/v1/instance"
+TPU_ENV = "WORKER_ID: '1'\nMEGASCALE_SLICE_ID: '2'\n"
 
 
 class Google(ThreadingHTTPServer):
@@ -22,11 +23,13 @@ class Google(ThreadingHTTPServer):
 
     Attributes:
         refusals: Statuses with which the next ones who ask for a secret are refused.
+        deleted: What was to be deleted.
     """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.refusals: list[int] = []
+        self.deleted: list[str] = []
 
     @property
     def host(self) -> str:
@@ -39,8 +42,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Hand out what there is."""
-        if self.path == TOKEN:
+        if self.path == f"{INSTANCE}/service-accounts/default/token":
             self._answer(200, {"access_token": "t"})
+        elif self.path == f"{INSTANCE}/attributes/tpu-env":
+            self._send(200, TPU_ENV)
         elif self.path != f"/v1/{VERSION}:access":
             self._answer(404, {})
         elif not self.headers["Authorization"].startswith("Bearer "):
@@ -50,8 +55,16 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(200, {"payload": {"data": b64encode(SECRET.encode()).decode()}})
 
+    def do_DELETE(self) -> None:
+        """Note what is to go."""
+        self.server.deleted.append(self.path)
+        self._answer(200, {})
+
     def _answer(self, status: int, document: object) -> None:
-        content = json.dumps(document).encode()
+        self._send(status, json.dumps(document))
+
+    def _send(self, status: int, text: str) -> None:
+        content = text.encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

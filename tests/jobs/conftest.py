@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.jobs.answers import answering
 from tests.jobs.buckets import serving
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.cloud import Cloud
     from multislice_nb.jobs import Job, JobStatus
+    from tests.jobs.answers import Google
 
 
 @pytest.fixture
@@ -30,6 +32,16 @@ def bucket() -> Iterator[str]:
     """A bucket of a Cloud Storage server of this module's own."""
     with serving() as url:
         yield url
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
+    """What this process takes for Google."""
+    with answering() as server:
+        monkeypatch.setenv("GCE_METADATA_HOST", server.host)
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER", f"http://{server.host}/")
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", f"http://{server.host}/")
+        yield server
 
 
 @pytest.fixture

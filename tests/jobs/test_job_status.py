@@ -64,6 +64,22 @@ def test_a_failure_is_told_with_the_workers_own_words(store: Store, cloud: Cloud
     assert "<shard>" not in status._repr_html_()
 
 
+def test_slices_that_are_gone_untold_end_the_job(store: Store, cloud: Cloud) -> None:
+    """Where no worker could say anything, it has failed all the same."""
+    run = store.child(layout.run_folder("told", 1))
+    run.remove(layout.END)
+    (status,) = jobs.list(store=store, cloud=cloud)
+    assert (status.state, status.is_cleaned_up) == ("failed", True)
+    assert "perhaps none could read the store" in status.reason
+
+
+def test_what_is_being_submitted_is_left_alone(store: Store, cloud: Cloud) -> None:
+    """Between its record and its run nobody takes it for one whose slices are gone."""
+    store.remove(f"{layout.job_folder('told')}/runs")
+    assert jobs.get("told", store=store, cloud=cloud).tend().attempts == ()
+    assert list(store.walk(layout.job_folder("told"))) == [layout.JOB]
+
+
 def test_a_job_of_another_emulator_is_left_alone(
     store: Store, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from multislice_nb.jobs import boot, layout, supervisor
+from multislice_nb.jobs import layout, supervisor
 from multislice_nb.jobs.attempting import Attempting
 from multislice_nb.jobs.beat import Beat, Watch
 from multislice_nb.jobs.machine import Machine
@@ -21,22 +20,14 @@ from multislice_nb.jobs.store import Store
 from multislice_nb.jobs.submitting import emulator_limits
 from multislice_nb.jobs.tpu_api import OwnQueuedResource
 from multislice_nb.jobs.worker import Signals, Worker
-from tests.jobs.answers import SECRET, VERSION, Google, answering
+from tests.jobs.answers import SECRET, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.jobs.answers import Google
+
 SPEC = JobSpec(name="one", command="true", accelerator_type="v4-8", limits=emulator_limits())
-
-
-@pytest.fixture
-def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
-    """What this process takes for Google."""
-    with answering() as server:
-        monkeypatch.setenv("GCE_METADATA_HOST", server.host)
-        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_SECRETMANAGER", f"http://{server.host}/")
-        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", f"http://{server.host}/")
-        yield server
 
 
 @pytest.fixture
@@ -141,23 +132,3 @@ def test_what_an_earlier_boot_logged_is_shipped_without_secrets_or_not_at_all(
     shipped = worker.gang.store.read(f"{layout.log_folder(0, 1)}/000000.log")
     assert shipped == (f"the token is {'*' * len(SECRET)}\n".encode() if readable else None)
     assert layout.END not in worker.gang.names()
-
-
-def test_a_supervisor_that_was_up_for_long_may_end_more_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only ends that follow soon after a start are counted, and too many of them are given up on."""
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    monkeypatch.setattr(boot, "MOST_STARTS", 2)
-    script = f"""
-import pathlib, sys
-starts = pathlib.Path({str(tmp_path / "starts")!r})
-starts.open("a").write("x")
-sys.exit(len(starts.read_text()) < 4)
-"""
-    argv = [sys.executable, "-c", script]
-    assert not boot.supervise(argv, {})
-    assert len((tmp_path / "starts").read_text()) == 2
-    (tmp_path / "starts").unlink()
-    monkeypatch.setattr(boot, "LONG", 0.0)
-    assert boot.supervise(argv, {})
