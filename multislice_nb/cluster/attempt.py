@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["attempt", "interrupts", "pack"]
+__all__ = ["Pickler", "attempt", "interrupts", "pack"]
 
 LONGEST_TEXT = 10_000
 """Characters of a text that stands for a value, and of a message and of a traceback."""
@@ -87,10 +87,11 @@ def _handling(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]
         signal.signal(signal.SIGINT, previous)
 
 
-class _Pickler(pickle.Pickler):
-    """Sends JAX arrays as numpy arrays, so that the notebook needs no backend to read them."""
+class Pickler(pickle.Pickler):
+    """Sends JAX arrays as numpy arrays, so that who reads them needs no backend, nor the same devices."""
 
     def reducer_override(self, obj: object) -> Any:
+        """What pickle asks first of each object: how to take it apart."""
         jax = sys.modules.get("jax")
         if jax is not None and isinstance(obj, jax.Array):
             import numpy as np
@@ -103,7 +104,7 @@ def pack(value: object) -> dict[str, Any]:
     """A value as `pickle` bytes where it can travel, else as the `text` of its repr."""
     try:
         buffer = io.BytesIO()
-        _Pickler(buffer, protocol=5).dump(value)
+        Pickler(buffer, protocol=5).dump(value)
     except Exception as error:  # noqa: BLE001 - any object may refuse to be pickled, in any way
         return {"text": _text(value), "why": f"it cannot be pickled: {error}"[:500]}
     if buffer.tell() > LARGEST_VALUE:

@@ -16,6 +16,7 @@ from multislice_nb import errors
 from multislice_nb._portal import iterate, sync
 from multislice_nb.cluster import registry
 from multislice_nb.cluster.cluster_view import as_html, as_text
+from multislice_nb.cluster.defining import DEFINE, packed
 from multislice_nb.cluster.environment import Environment
 from multislice_nb.cluster.handle import CellHandle
 from multislice_nb.cluster.inventory import Targets, ranks_text, select
@@ -257,6 +258,17 @@ class Cluster:
                     item.raise_for_error()
                     values = item.values
         return values
+
+    def define(self, **variables: Any) -> None:
+        """Define variables in the cells of every worker: numbers, texts, containers, arrays.
+
+        Functions and classes come with their module, which `files.push` brings.
+
+        Raises:
+            errors.InvalidRequestError: One of them cannot travel, or is over 64 MiB pickled; none was sent.
+            errors.WorkerError: A worker lacks a module that a value needs, and the same as `run`.
+        """
+        self.call(DEFINE, packed(variables))
 
     def _title(self, name: str | None) -> str:
         self._cells += 1

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb._texts import lasted
+from multislice_nb.cloud.display import counted
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.base import Base
 from multislice_nb.magics.following import Look, follow
+from multislice_nb.magics.mistakes import closest
 from multislice_nb.magics.views import Note
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from multislice_nb.cluster import Cluster
 
 __all__ = ["WorkerActions"]
@@ -104,6 +108,22 @@ class WorkerActions(Base):
             check=False, on_update=lambda look: line.show(str(look)) if output is None else None
         )
         self._finish(result, line, output)
+
+    def define(self, names: Sequence[str], *, cluster: str | None = None) -> Note:
+        """`define`."""
+        unknown = [name for name in names if name not in self._variables]
+        if unknown:
+            near = closest(unknown[0], (name for name in self._variables if not name.startswith("_")))
+            raise MagicError(
+                f"{unknown[0]} is not defined in this notebook.",
+                fix=f"Did you mean {near}?"
+                if near
+                else "Define it here first, in a cell without %%multislice.",
+            )
+        chosen = self.session.cluster(cluster)
+        chosen.define(**{name: self._variables[name] for name in names})
+        verb = "is" if len(names) == 1 else "are"
+        return Note(f"{', '.join(names)} {verb} defined on {counted(len(chosen.workers), 'worker')}.")
 
     def autocell(self, state: str) -> Note:
         """`autocell`."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import keyword
+import re
 import sys
 import time
 import warnings
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb._live import Line
@@ -19,7 +21,15 @@ if TYPE_CHECKING:
     from multislice_nb.cluster import CellResult, Cluster, WorkerResult
     from multislice_nb.cluster.progress import CellProgress
 
-__all__ = ["CellInterrupted", "plain_warnings", "run_cell", "show_failure", "show_result", "variable_name"]
+__all__ = [
+    "CellInterrupted",
+    "plain_warnings",
+    "run_cell",
+    "show_failure",
+    "show_result",
+    "told_where_it_is",
+    "variable_name",
+]
 
 _QUIET = 0.5
 """Seconds that a cell may run before it is said that it runs."""
@@ -201,3 +211,24 @@ def variable_name(text: str) -> str:
     if not text.isidentifier() or keyword.iskeyword(text):
         raise MagicError(f"-o cannot be {text!r}.", fix="Give the name of a variable, as -o result.")
     return text
+
+
+@contextlib.contextmanager
+def told_where_it_is(variables: Mapping[str, Any]) -> Iterator[None]:
+    """Where a cell knows no name that this notebook knows, say how the workers come to it."""
+    try:
+        yield
+    except WorkerError as error:
+        first = error.result.first_error if error.result is not None else None
+        found = re.match(r"name '(\w+)' is not defined", first.evalue) if first is not None else None
+        if found is not None and found[1] in variables:
+            error.fix = f"{_known_here(found[1], variables[found[1]])}\n{error.fix}"
+        raise
+
+
+def _known_here(name: str, value: object) -> str:
+    if isinstance(value, ModuleType):
+        return f"{name} is imported in this notebook alone: import it on the workers too."
+    if callable(value) and getattr(value, "__module__", None) == "__main__":
+        return f"{name} is this notebook's own: run the cell that makes it with %%multislice, too."
+    return f"{name} is defined in this notebook alone: %multislice define {name} sends it to the workers."

@@ -55,6 +55,7 @@ SYNONYMS: dict[str, str] = {
     "ssh": "attach",
     "run": "%%multislice",
     "px": "%%multislice",
+    "set": "define",
     "scp": "push",
     "upload": "push",
     "copy": "push",

@@ -10,6 +10,14 @@ __all__ = ["CELL", "WORKERS"]
 _CLUSTER = Argument(
     name="name", metavar="NAME", values="clusters", help="An attached cluster; the current one if left out"
 )
+_ANOTHER = Argument(
+    name="cluster",
+    flags=("--cluster",),
+    metavar="NAME",
+    values="clusters",
+    help="Another attached cluster than the current one",
+)
+
 CELL = Subcommand(
     name="cell",
     cell=True,
@@ -64,13 +72,7 @@ CELL = Subcommand(
             values="files",
             help="With --profile: what gets the traces here; profiles if left out",
         ),
-        Argument(
-            name="cluster",
-            flags=("--cluster",),
-            metavar="NAME",
-            values="clusters",
-            help="Another attached cluster than the current one",
-        ),
+        _ANOTHER,
     ),
     examples=("", "--ranks 0,2-3 --timeout 60", "--slices 1 -o result", "--noblock -o handle", "--profile"),
     python="cluster.run(code), cluster.submit(code), cluster.run(code, profile=True).profile",
@@ -148,6 +150,23 @@ WORKERS: tuple[Subcommand, ...] = (
         ),
         examples=("", "-o result"),
         python="cluster.collect()",
+    ),
+    Subcommand(
+        name="define",
+        summary="Define variables of this notebook in the cells of every worker: numbers, texts, arrays.",
+        arguments=(
+            Argument(
+                name="names",
+                metavar="NAME",
+                required=True,
+                many=True,
+                values="variables",
+                help="Variables of this notebook",
+            ),
+            _ANOTHER,
+        ),
+        examples=("steps", "batch steps table"),
+        python="cluster.define(steps=100)",
     ),
     Subcommand(
         name="autocell",

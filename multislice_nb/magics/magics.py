@@ -111,7 +111,7 @@ class MultisliceMagics(Magics):
 
     def _run(self, options: dict[str, Any], cell: str) -> CellHandle | None:
         """A cell on the workers."""
-        from multislice_nb.magics.cells import run_cell, show_failure, variable_name
+        from multislice_nb.magics.cells import run_cell, show_failure, told_where_it_is, variable_name
 
         noblock, local = options.pop("noblock", False), options.pop("local", False)
         no_raise = options.pop("no_raise", False)
@@ -138,7 +138,8 @@ class MultisliceMagics(Magics):
         if output is not None:
             self._shell.user_ns[output] = result
         if not no_raise:
-            result.raise_for_error()
+            with told_where_it_is(self._shell.user_ns):
+                result.raise_for_error()
         elif output is None:
             show_failure(result)
         return None

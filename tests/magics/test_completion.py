@@ -27,7 +27,7 @@ def offered(completion: Completion, line: str) -> list[str] | None:
     [
         ("%multislice cre", ["create"]),
         ("qr = %multislice cre", ["create"]),
-        ("    %multislice de", ["describe", "delete", "detach"]),
+        ("    %multislice de", ["describe", "delete", "define", "detach"]),
         ("%multislice create demo --accel", ["--accelerator-type"]),
         ("%multislice create demo --spot --res", ["--reservation", "--reservation-host"]),
         ("%multislice create demo --accelerator-type v4-16 --zone ", ["us-central2-b"]),

@@ -46,6 +46,47 @@ def test_a_failure_names_the_notebooks_own_cell(attached: str, run: Run, shell: 
     assert f'"<cell {done.execution_count}>", line 1' in told
 
 
+def test_variables_of_the_notebook_are_defined_on_all_workers(
+    attached: str, run: Run, shell: InteractiveShell
+) -> None:
+    """Numbers and arrays travel, JAX arrays as numpy's; and a name that only the notebook knows is told so."""
+    run("import jax.numpy as jnp, numpy as np\nsteps, table = 7, {'a': jnp.arange(3)}")
+    with pytest.raises(errors.WorkerError, match="%multislice define steps sends it to the workers"):
+        run("%%multislice\nsteps + 1")
+    assert str(run("%multislice define steps table")) == "steps, table are defined on 4 workers."
+    run("%%multislice -o there\n(steps, type(table['a']).__module__, int(table['a'].sum()))")
+    assert shell.user_ns["there"].values == [(7, "numpy", 3)] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("stepz", "Did you mean steps?"),
+        ("halve", "the function halve is this notebook's own"),
+        ("lock", "lock cannot be sent to the workers"),
+    ],
+)
+def test_what_cannot_be_defined_is_told_and_nothing_is_sent(
+    attached: str, run: Run, name: str, told: str
+) -> None:
+    """A name that is not there, a function of the notebook's, an object of this process."""
+    run("import threading\nsteps, unsent, lock = 7, 1, threading.Lock()\nhalve = lambda x: x / 2")
+    run("halve.__module__, halve.__qualname__ = '__main__', 'halve'  # as in a kernel")
+    with pytest.raises(errors.InvalidRequestError, match=told):
+        run(f"%multislice define unsent {name}")
+    with pytest.raises(errors.WorkerError, match="name 'unsent' is not defined"):
+        run("%%multislice\nunsent")
+
+
+def test_a_module_and_a_function_are_no_variables_to_send(attached: str, run: Run) -> None:
+    """What is told of a name fits what it is here."""
+    run("import colorsys\ndef mine(): pass\nmine.__module__ = '__main__'")
+    with pytest.raises(errors.WorkerError, match="import it on the workers too"):
+        run("%%multislice\ncolorsys.rgb_to_hls(0, 0, 0)")
+    with pytest.raises(errors.WorkerError, match="run the cell that makes it with %%multislice"):
+        run("%%multislice\nmine()")
+
+
 def test_a_cell_is_a_script(attached: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """In `%%multislice sh` nothing is replaced here, and a failure anywhere fails the cell."""
     run("name = 'here'")
