@@ -11,7 +11,7 @@ import ipywidgets as widgets
 from multislice_nb import tpu
 from multislice_nb.errors import AcceleratorTypeError, InvalidRequestError
 from multislice_nb.widgets import offers
-from multislice_nb.widgets.fields import Field, button, code_html, row, set_options
+from multislice_nb.widgets.fields import Choice, Field, button, code_html, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +74,7 @@ class CreateForm:
                 "Accelerator type",
                 widgets.Combobox(value="v4-16", options=offers.types(), placeholder="v4-16"),
             ),
-            "topology": Field("Topology", widgets.Dropdown(options=[_DEFAULT])),
+            "topology": Field("Topology", Choice(options=[_DEFAULT])),
             "runtime": Field("Runtime version", widgets.Combobox(placeholder="the type's own")),
             "slices": Field(
                 "Slices", widgets.BoundedIntText(value=2, min=1, max=256, continuous_update=True)
@@ -187,13 +187,8 @@ class CreateForm:
         before, self._kind = self._kind, kind
         if kind != before or kind is None:
             shapes = list(map(str, tpu.topologies(kind.generation, kind.chips))) if kind else []
-            set_options(
-                fields["topology"].control,
-                [
-                    (f"{shapes[0]}, the default", "") if shapes else _DEFAULT,
-                    *((each, each) for each in shapes[1:]),
-                ],
-            )
+            default = (f"{shapes[0]}, the default", "") if shapes else _DEFAULT
+            fields["topology"].control.offer([default, *((each, each) for each in shapes[1:])])
             fields["topology"].control.disabled = len(shapes) < 2
             own = kind.runtime_version if kind else ""
             fields["runtime"].control.placeholder = f"{own}, the type's own" if own else "the type's own"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
-from multislice_nb.widgets.fields import button, row, set_options
+from multislice_nb.widgets.fields import Choice, button, row
 from multislice_nb.widgets.painter import Painter
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Explorer:
         self._png = b""
         narrow = {"layout": widgets.Layout(width="260px"), "style": {"description_width": "70px"}}
         wide = {"layout": widgets.Layout(width="420px"), "style": {"description_width": "70px"}}
-        self.file = widgets.Dropdown(description="Results", options=[_NONE], **wide)
-        self.other = widgets.Dropdown(description="Compare", options=[_NONE], **wide)
+        self.file = Choice(description="Results", options=[_NONE], **wide)
+        self.other = Choice(description="Compare", options=[_NONE], **wide)
         self.x = widgets.Dropdown(description="Across", options=list(_HORIZONTAL), **narrow)
         self.y = widgets.Dropdown(description="Up", options=list(_VERTICAL), **narrow)
         self.colour = widgets.Dropdown(description="Lines", options=list(_COLOURS), **narrow)
@@ -100,8 +100,8 @@ class Explorer:
         paths = [*([str(last.path)] if last is not None else []), *map(str, found)]
         names = list(dict.fromkeys(paths))
         self._looking = True
-        set_options(self.file, names or [_NONE])
-        set_options(self.other, [_NONE, *names])
+        self.file.offer(names or [_NONE])
+        self.other.offer([_NONE, *names])
         self._looking = False
         self._changed()
 
@@ -114,8 +114,8 @@ class Explorer:
                 '<code class="msnb-code">%multislice sweep --strategies fsdp,tensor --batch-sizes 64,128</code></div>'
             )
             return
-        if change is not None and change["owner"] is self.file:
-            self.only.value = ()
+        if change is not None and change["owner"] in {self.file, self.colour}:
+            self._choose_only(())  # groups of another column, or of another file
         self._wanted += 1
         asked = self._wanted
         files = [Path(name) for name in (self.file.value, self.other.value) if name != _NONE]
@@ -139,13 +139,20 @@ class Explorer:
     def _show(self, groups: list[str], png: bytes) -> None:
         if list(self.only.options) != groups:
             chosen = tuple(name for name in self.only.value if name in groups)
-            self.only.options = groups
-            self.only.value = chosen
+            self._choose_only(chosen, groups)
         self._png = png
         self._chart.value = png
         self._chart.layout.display = None
         self.keep.disabled = False
         self._note.value = ""
+
+    def _choose_only(self, chosen: tuple[str, ...], groups: list[str] | None = None) -> None:
+        """Choose groups, of others where there are, without drawing for that alone."""
+        self._looking = True
+        if groups is not None:
+            self.only.options = groups
+        self.only.value = chosen
+        self._looking = False
 
     def _keep_chart(self) -> None:
         magic = f"%multislice plot tflops {self.file.value}"

@@ -6,8 +6,9 @@ import html
 from typing import Any
 
 import ipywidgets as widgets
+from traitlets import Bunch
 
-__all__ = ["Field", "button", "code_html", "row", "set_options"]
+__all__ = ["Choice", "Field", "button", "code_html", "row"]
 
 
 def row() -> widgets.Layout:
@@ -30,14 +31,31 @@ def code_html(text: str, label: str) -> str:
     )
 
 
-def set_options(choice: Any, options: list[Any]) -> None:
-    """Give a choice other options; what was chosen stays chosen where it can."""
-    if list(choice.options) == options:
-        return
-    kept = choice.value
-    choice.options = options
-    values = [option[1] if isinstance(option, tuple) else option for option in options]
-    choice.value = kept if kept in values else (values[0] if values else None)
+class Choice(widgets.Dropdown):  # type: ignore[misc]  # ipywidgets ships no types
+    """A dropdown that is given other options while somebody uses it."""
+
+    _offering = False
+
+    def offer(self, options: list[Any]) -> None:
+        """Give it other options; what was chosen stays chosen where it can, and nobody is told of a change then."""
+        if list(self.options) == options:
+            return
+        kept = self.value
+        values = [option[1] if isinstance(option, tuple) else option for option in options]
+        self._offering = True
+        try:
+            with self.hold_sync():
+                self.set_trait("options", options)  # which chooses the first one
+                self.index = values.index(kept) if kept in values else (0 if values else None)
+        finally:
+            self._offering = False
+        if self.value != kept:
+            self.notify_change(Bunch(name="value", old=kept, new=self.value, owner=self, type="change"))
+
+    def notify_change(self, change: Any) -> None:
+        """Tell of a change, but of none in between."""
+        if not (self._offering and change["name"] == "value"):
+            super().notify_change(change)
 
 
 class Field:

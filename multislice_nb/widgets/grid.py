@@ -21,7 +21,7 @@ from multislice_nb.widgets.style import look_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from multislice_nb.widgets.snapshot import ClusterLook
+    from multislice_nb.widgets.snapshot import ClusterLook, WorkerLook
 
 __all__ = ["Grid", "columns_of", "paint"]
 
@@ -44,40 +44,40 @@ def columns_of(workers: int, per_slice: int) -> int:
 
 
 def paint(scope: str, states: Sequence[str], levels: Mapping[int, int]) -> str:
-    """Rules of style for what the workers are: by rank their state, and the level of their fill.
+    """Rules of style for what the workers are: their state, and the level of their fill.
 
     Args:
         scope: The class of the grid.
-        states: In rank order.
-        levels: By rank, from 0 to 8; ranks that it lacks have no fill.
+        states: In the buttons' order.
+        levels: By a button's place, from 0 to 8; those that it lacks have no fill.
     """
     by_state: dict[str, list[int]] = collections.defaultdict(list)
-    for rank, state in enumerate(states):
-        by_state[state].append(rank)
+    for place, state in enumerate(states):
+        by_state[state].append(place)
     rules = []
     usual = max(by_state, key=lambda state: len(by_state[state]), default=None)
-    for state, ranks in by_state.items():
+    for state, places in by_state.items():
         look = look_of(state)
         picture = quote(
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 12 12" color="black">{look.shape}</svg>'
         )
-        where = f".{scope} button" if state == usual else _cells(scope, ranks)
+        where = f".{scope} button" if state == usual else _cells(scope, places)
         rules.append(
             f"{where}{{--msnb-tone:var(--msnb-{look.tone});--msnb-mark:url('data:image/svg+xml,{picture}')}}"
         )
     by_level: dict[int, list[int]] = collections.defaultdict(list)
-    for rank, level in levels.items():
-        by_level[level].append(rank)
+    for place, level in levels.items():
+        by_level[level].append(place)
     rules += [
-        f"{_cells(scope, ranks)}{{--msnb-fill:{100 * level / _LEVELS:g}%}}"
-        for level, ranks in by_level.items()
+        f"{_cells(scope, places)}{{--msnb-fill:{100 * level / _LEVELS:g}%}}"
+        for level, places in by_level.items()
         if level
     ]
     return f"<style>{''.join(sorted(rules, key=lambda rule: ':is(' in rule))}</style>"
 
 
-def _cells(scope: str, ranks: Iterable[int]) -> str:
-    return f".{scope} button:is({','.join(f':nth-child({rank + 1})' for rank in ranks)})"
+def _cells(scope: str, places: Iterable[int]) -> str:
+    return f".{scope} button:is({','.join(f':nth-child({place + 1})' for place in places)})"
 
 
 class Grid:
@@ -91,6 +91,7 @@ class Grid:
         self._chosen = chosen
         self._scope = f"msnb-grid-{next(_numbers)}"
         self._shape: tuple[object, ...] = ()
+        self._ranks: list[int] = []
         self._quiet = False
         self._rules = widgets.HTML(layout=widgets.Layout(display="none"))
         self._paint = widgets.HTML(layout=widgets.Layout(display="none"))
@@ -101,7 +102,7 @@ class Grid:
         self.view = widgets.HBox(
             [self._rows, self.buttons, self._rules, self._paint, roving(self._scope)],
             layout=widgets.Layout(
-                max_height="480px", overflow="auto", flex="0 0 auto", max_width="100%", padding="2px 3px"
+                max_height="480px", overflow="auto", flex="0 0 auto", max_width="100%", padding="4px"
             ),
         )
         self.buttons.observe(self._pressed, "index")
@@ -112,16 +113,20 @@ class Grid:
         if shape != self._shape:
             self._shape = shape
             self._lay_out(cluster)
-        if self.buttons.index != chosen:
+        # Ranks and places differ where a slice is not there.
+        places = {rank: place for place, rank in enumerate(self._ranks)}
+        if self.buttons.index != places.get(chosen):
             self._quiet = True
-            self.buttons.index = chosen if chosen < len(cluster.workers) else None
+            self.buttons.index = places.get(chosen)
             self._quiet = False
-        rules = paint(self._scope, [worker.state for worker in cluster.workers], levels)
+        filled = {places[rank]: level for rank, level in levels.items() if rank in places}
+        rules = paint(self._scope, [worker.state for worker in cluster.workers], filled)
         if self._paint.value != rules:
             self._paint.value = rules
 
     def _lay_out(self, cluster: ClusterLook) -> None:
         workers = cluster.workers
+        self._ranks = [worker.rank for worker in workers]
         per_slice = max((worker.worker_id for worker in workers), default=0) + 1
         size = "few" if len(workers) <= _FEW else "some" if len(workers) <= _SOME else "many"
         columns = columns_of(len(workers), per_slice)
@@ -132,11 +137,11 @@ class Grid:
             self.buttons.index = None
         self._quiet = False
         self._rules.value = _rules(self._scope, size, columns, per_slice)
-        self._rows.value = _labels(size, columns, per_slice, len(workers))
+        self._rows.value = _labels(size, columns, workers)
 
     def _pressed(self, change: Any) -> None:
         if not self._quiet and change["new"] is not None:
-            self._chosen(change["new"])
+            self._chosen(self._ranks[change["new"]])
 
 
 def _rules(scope: str, size: str, columns: int, per_slice: int) -> str:
@@ -158,14 +163,17 @@ def _rules(scope: str, size: str, columns: int, per_slice: int) -> str:
     )
 
 
-def _labels(size: str, columns: int, per_slice: int, total: int) -> str:
-    """Beside each row, the slices and the ranks that it begins with."""
+def _labels(size: str, columns: int, workers: Sequence[WorkerLook]) -> str:
+    """Beside each row, its slices and its ranks."""
     _, height, gap = _SIZES[size]
     lines = []
-    for first in range(0, total, columns):
-        last = min(first + columns, total) - 1
-        slices = _range(first // per_slice, last // per_slice)
-        lines.append(f"<div>slice{'s' if '–' in slices else ''} {slices} · {_range(first, last)}</div>")
+    for first, last in (
+        (row[0], row[-1]) for row in (workers[at : at + columns] for at in range(0, len(workers), columns))
+    ):
+        slices = _range(first.slice_id, last.slice_id)
+        lines.append(
+            f"<div>slice{'s' if '–' in slices else ''} {slices} · {_range(first.rank, last.rank)}</div>"
+        )
     return html_rows(height, gap, lines)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
-from multislice_nb.widgets.fields import button, row, set_options
+from multislice_nb.widgets.fields import Choice, button, row
 from multislice_nb.widgets.question import Question
 from multislice_nb.widgets.style import state_html
 from multislice_nb.widgets.tables import table_html
@@ -50,7 +50,7 @@ class JobsTab:
         self._jobs: tuple[JobStatus, ...] = ()
         self._table = widgets.HTML()
         self._detail = widgets.HTML()
-        self.choice = widgets.Dropdown(description="Selected", options=[], tooltip="Job")
+        self.choice = Choice(description="Selected", options=[], tooltip="Job")
         self.logs = button("Logs", "file-text", "The last lines of all its workers")
         self.errors = button(
             "Errors", "exclamation-triangle", "Lines that look like errors, the first in time first"
@@ -88,7 +88,7 @@ class JobsTab:
 
     def _found(self, found: tuple[JobStatus, ...]) -> None:
         self._jobs = found
-        set_options(self.choice, [status.name for status in found])
+        self.choice.offer([status.name for status in found])
         self._draw()
 
     def _chosen(self, _: Any) -> None:

@@ -90,7 +90,7 @@ class Desk:
     def quietly(
         self, work: Callable[[Callable[[str], None]], Coroutine[Any, Any, T]], *, then: Callable[[T], None]
     ) -> None:
-        """Start something of which only a failure is written."""
+        """Start something of which only a failure is written, once as long as it can be read."""
 
         def ended(future: Future[T]) -> None:
             self._loop.call(lambda: finish(future))
@@ -99,13 +99,17 @@ class Desk:
             self.running.discard(future)
             error = None if future.cancelled() else future.exception()
             if error is not None:
-                self.note(_told(error), tone="bad")
+                self._tell(_told(error))
             elif not future.cancelled():
                 then(future.result())
 
         future = asyncio.run_coroutine_threadsafe(work(lambda _: None), _portal.loop())
         self.running.add(future)
         future.add_done_callback(ended)
+
+    def _tell(self, failure: str) -> None:
+        if ["bad", failure] not in (line[:2] for line in self._notes):
+            self.note(failure, tone="bad")
 
     def _ended(
         self,

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["draw", "main"]
+__all__ = ["draw", "main", "named"]
 
 _IDLE = 60.0
 """Seconds without a question after which it ends."""
@@ -26,10 +26,21 @@ def draw(files: list[str], **choices: str) -> tuple[list[str], bytes]:
     from multislice_nb.experiments import Results
     from multislice_nb.widgets.chart import explore
 
-    frames = {Path(file).stem: Results.load(Path(file)).frame for file in files}
+    frames = {name: Results.load(Path(file)).frame for name, file in named(files).items()}
     columns = (frame.get(choices["colour"], pd.Series()) for frame in frames.values())
     groups = list(dict.fromkeys(str(value) for column in columns for value in column.dropna()))
     return groups, explore(frames, **choices)._repr_png_()[0]  # type: ignore[arg-type]  # the form's own choices
+
+
+def named(files: list[str]) -> dict[str, str]:
+    """Each file by its name, with as much of its folder as tells it from the others."""
+    unique = list(dict.fromkeys(files))
+    parts = [Path(file).with_suffix("").parts for file in unique]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(unique):
+            return dict(zip(names, unique, strict=True))
+    return {file: file for file in unique}
 
 
 def main(questions: int, answers: BinaryIO) -> None:

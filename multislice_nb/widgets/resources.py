@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
-from multislice_nb.widgets.fields import button, row, set_options
+from multislice_nb.widgets.fields import Choice, button, row
 from multislice_nb.widgets.question import Question
 from multislice_nb.widgets.tables import nodes_html, resources_html
 
@@ -41,7 +41,7 @@ class Resources:
         self.new = button("New…", "plus", "Ask for slices")
         self._table = widgets.HTML()
         self._detail = widgets.HTML()
-        self.choice = widgets.Dropdown(description="Selected", options=[], tooltip="Queued resource")
+        self.choice = Choice(description="Selected", options=[], tooltip="Queued resource")
         self.attach = button("Attach", "link", "Attach to all its workers", "primary")
         self.reset = button("Reset", "refresh", "Restart all its workers; variables are lost")
         self.delete = button("Delete…", "trash", "Delete it with its slices; asks first")
@@ -60,7 +60,7 @@ class Resources:
         self._snapshot = snapshot
         names = [status.name for status in snapshot.queued_resources]
         before = self.choice.value
-        set_options(self.choice, names)
+        self.choice.offer(names)
         if self._wanted in names:
             self.choice.value, self._wanted = self._wanted, ""
         if before != self.choice.value:

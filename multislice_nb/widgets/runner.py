@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as widgets
 
 from multislice_nb.errors import ClusterError, MultisliceError
-from multislice_nb.widgets.fields import button, row, set_options
+from multislice_nb.widgets.fields import Choice, button, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from multislice_nb.cluster import CellHandle, CellResult
+    from multislice_nb.cluster import CellHandle, CellResult, Cluster
     from multislice_nb.widgets.loop import KernelLoop
     from multislice_nb.widgets.outcome import Desk
     from multislice_nb.widgets.session import Session
@@ -40,9 +40,8 @@ class Runner:
         self._desk = desk
         self._loop = loop
         self._handle: CellHandle | None = None
-        self.choice = widgets.Dropdown(
-            description="Cluster", options=[], layout=widgets.Layout(width="300px")
-        )
+        self._cluster: Cluster | None = None
+        self.choice = Choice(description="Cluster", options=[], layout=widgets.Layout(width="300px"))
         self.ranks = widgets.Text(
             description="Ranks", placeholder="all; or as 0,2-3", layout=widgets.Layout(width="260px")
         )
@@ -64,7 +63,7 @@ class Runner:
 
     def show(self, snapshot: Snapshot) -> None:
         """Offer the clusters there are."""
-        set_options(self.choice, [cluster.name for cluster in snapshot.clusters])
+        self.choice.offer([cluster.name for cluster in snapshot.clusters])
         self._draw_buttons()
 
     def _named(self, _: Any) -> None:
@@ -82,6 +81,7 @@ class Runner:
         try:
             cluster = self._session.cluster(name)
             handle = self._handle = cluster.submit(code, ranks=chosen)
+            self._cluster = cluster
         except MultisliceError as error:
             self._desk.note(str(error), tone="bad")
             return
@@ -98,6 +98,7 @@ class Runner:
             return await asyncio.to_thread(handle.result, check=False)
 
         flag = f" --ranks {chosen}" if chosen else ""
+        flag += f" --cluster {name}" if cluster is not self._session.cluster() else ""
         self._desk.start(
             f"Running on {name}",
             work,
@@ -114,16 +115,23 @@ class Runner:
         self._write("\n".join(part for part in told if part) or "No output.")
 
     def _ended(self) -> None:
-        self._handle = None
+        self._handle = self._cluster = None
         self._draw_buttons()
 
     def _stop(self) -> None:
+        cluster = self._cluster
+        if cluster is None:
+            return
         try:
-            self._session.cluster(self.choice.value).interrupt()
+            cluster.interrupt()
         except ClusterError as error:
             self._desk.note(str(error), tone="bad")
         else:
-            self._desk.note("The workers were interrupted.", tone="warning", magic="%multislice interrupt")
+            self._desk.note(
+                f"The workers of {cluster.name} were interrupted.",
+                tone="warning",
+                magic=f"%multislice interrupt {cluster.name}",
+            )
 
     def _write(self, text: str) -> None:
         body = html.escape(text)

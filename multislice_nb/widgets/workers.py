@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as widgets
 
 from multislice_nb.errors import ClusterError
-from multislice_nb.widgets.fields import row, set_options
+from multislice_nb.widgets.fields import Choice, row
 from multislice_nb.widgets.grid import Grid
 from multislice_nb.widgets.rounds import rounds_of
 from multislice_nb.widgets.worker_tables import FILLS, legend_html, levels, one_html, table
@@ -44,9 +44,7 @@ class Workers:
         self._rounds = rounds_of(session)
         self._snapshot: Snapshot | None = None
         self._open = False
-        self.choice = widgets.Dropdown(
-            description="Workers of", options=[], layout=widgets.Layout(width="300px")
-        )
+        self.choice = Choice(description="Workers of", options=[], layout=widgets.Layout(width="300px"))
         self.rank = widgets.BoundedIntText(
             description="Log of rank",
             min=0,
@@ -79,7 +77,7 @@ class Workers:
     def show(self, snapshot: Snapshot) -> None:
         """Draw what there is now."""
         self._snapshot = snapshot
-        set_options(self.choice, list(snapshot.with_workers))
+        self.choice.offer(list(snapshot.with_workers))
         self._draw()
 
     def open(self, shown: bool) -> None:
@@ -118,7 +116,7 @@ class Workers:
         usage = report.workers if report is not None else {}
         if usage and not self._fill_chosen:
             self._choose_fill(on_tpu=any(use.devices for use in usage.values()))
-        self.rank.max = max(len(cluster.workers) - 1, 0)
+        self.rank.max = max((worker.rank for worker in cluster.workers), default=0)
         self.fill.layout.display = None if cluster.attached else "none"
         self._legend.value = legend_html(cluster, usage)
         self.grid.draw(cluster, levels(usage, self.fill.value), self.rank.value)
@@ -133,7 +131,7 @@ class Workers:
             self.fill.observe(self._filled, "value")
 
     def _one(self, cluster: ClusterLook, report: UsageReport | None) -> str:
-        worker = cluster.workers[min(self.rank.value, len(cluster.workers) - 1)]
+        worker = min(cluster.workers, key=lambda one: abs(one.rank - self.rank.value))
         use = report.workers.get(worker.rank) if report else None
         silent = report.silent.get(worker.rank, "") if report else ""
         try:

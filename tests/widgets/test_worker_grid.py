@@ -77,6 +77,22 @@ def test_the_grid_is_one_widget_and_stays_in_place() -> None:
     assert pressed == [12]
 
 
+def test_a_button_is_its_workers_rank_where_a_slice_is_missing() -> None:
+    """Without the slice in the middle, the buttons, their paint, their rows and what is pressed are by rank."""
+    pressed: list[int] = []
+    grid = Grid(pressed.append)
+    there = tuple(one for one in workers(3, 4, r9="lost") if one.slice_id != 1)
+    grid.draw(ClusterLook("c", "", there), {8: 8}, 9)
+    assert grid.buttons.label == "9"
+    assert ":is(:nth-child(6)){--msnb-tone:var(--msnb-bad)" in grid._paint.value
+    assert ":is(:nth-child(5)){--msnb-fill:100%}" in grid._paint.value
+    assert "slice 2 · 8–11" in grid._rows.value
+    grid.buttons.index = 4
+    assert pressed == [8]
+    grid.draw(ClusterLook("c", "", there), {}, 5)
+    assert grid.buttons.index is None
+
+
 def test_few_are_all_shown_and_of_many_those_that_stand_out() -> None:
     """Four workers are all in the table; of 1024 the lost, the late, the silent and the extremes, with the reason."""
     assert list(stand_out(workers(2, 2), {})) == [0, 1, 2, 3]
