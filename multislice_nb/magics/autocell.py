@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = ["AskedFor", "Autocell", "EmptyCell"]
@@ -44,7 +47,7 @@ class AskedFor:
 class Autocell:
     """Puts `%%multislice` before every cell while it is on, which it is until it is turned off.
 
-    Cells that begin with `%`, `!` or `?` are left as they are, so that it can be turned off.
+    Cells that begin with `%`, `!` or `?`, or with `name?`, are left as they are, so that it can be turned off.
 
     Args:
         shell: Whose cells.
@@ -55,6 +58,7 @@ class Autocell:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
+        self._paused = False
 
     @property
     def on(self) -> bool:
@@ -75,7 +79,23 @@ class Autocell:
 
     def __call__(self, lines: list[str]) -> list[str]:
         """The lines of a cell, for the workers."""
-        first = next((line.lstrip() for line in lines if line.strip()), "")
-        if not first or first[0] in "%!?" or first.rstrip().endswith("?"):
+        first = next((line.strip() for line in lines if line.strip()), "")
+        if self._paused or not first or first[0] in "%!?" or _asks(first):
             return lines
         return ["%%multislice\n", *lines]
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Run a cell here meanwhile, also while it is on."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+
+def _asks(line: str) -> bool:
+    """Whether IPython reads a line as asking for help, as `name?`; a comment or a text may end so too."""
+    from IPython.core.inputtransformer2 import HelpEnd, make_tokens_by_line
+
+    return line.endswith("?") and HelpEnd.find(make_tokens_by_line([f"{line}\n"])) is not None

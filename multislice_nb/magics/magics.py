@@ -169,7 +169,8 @@ class MultisliceMagics(Magics):
         Raises:
             MagicError: It failed, after its traceback was shown.
         """
-        done = self._shell.run_cell(cell, store_history=False)
+        with self.autocell.paused():
+            done = self._shell.run_cell(cell, store_history=False)
         if not done.success:
             error = done.error_in_exec or done.error_before_exec
             raise MagicError(

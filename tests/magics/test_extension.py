@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from multislice_nb.magics import ahead
-from multislice_nb.magics.autocell import EmptyCell
+from multislice_nb.magics.autocell import Autocell, EmptyCell
 
 LOADING = """
 from IPython.core.interactiveshell import InteractiveShell
@@ -67,6 +67,27 @@ def test_a_terminal_still_waits_for_the_cells_lines() -> None:
     manager = TransformerManager()
     manager.cleanup_transforms.append(EmptyCell())
     assert manager.check_complete("%%multislice\n")[0] == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("cell", "sent"),
+    [
+        ("# does it fit?\nx = 1\n", True),
+        ("ask('ready?')  # or not?\n", True),
+        ("'ready?'\n", True),
+        ("len?\n", False),
+        ("  jax.jit??\nx = 1\n", False),
+        ("?len\n", False),
+        ("!ls\n", False),
+        ("\n%time 1\n", False),
+        ("\n\n", False),
+    ],
+)
+def test_autocell_leaves_only_what_ipython_itself_reads(cell: str, sent: bool) -> None:
+    """Cells go to the workers unless they begin with a magic, a command or a question; a comment is none."""
+    autocell = Autocell(cast("Any", SimpleNamespace(input_transformers_cleanup=[])))
+    lines = cell.splitlines(keepends=True)
+    assert autocell(lines) == (["%%multislice\n", *lines] if sent else lines)
 
 
 def test_unloading_takes_back_what_loading_did() -> None:

@@ -157,7 +157,7 @@ def test_files_travel_both_ways(attached: str, run: Run, shell: InteractiveShell
 def test_autocell_sends_every_cell_until_it_is_off(
     attached: str, run: Run, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While it is on, cells run on the workers under a banner, cells with % stay here, and off ends it."""
+    """While it is on, cells run on the workers under a banner, --local runs them here too, and off ends it."""
     assert "AUTOCELL" in repr(run("%multislice autocell on"))
     capsys.readouterr()
     try:
@@ -166,6 +166,9 @@ def test_autocell_sends_every_cell_until_it_is_off(
         assert shown.startswith("▶ AUTOCELL: on 4 workers of pair")
         assert "[all 4] said there" in shown
         assert "where" not in shell.user_ns
+        run("%%multislice --local -o both\nplaces = globals().get('places', []) + ['once']\nlen(places)")
+        assert shell.user_ns["both"].values == [1] * 4
+        assert shell.user_ns["places"] == ["once"]
     finally:
         run("%multislice autocell off")
     run("where = 'here'")
