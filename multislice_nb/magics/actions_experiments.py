@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         Runs,
     )
     from multislice_nb.plotting import Chart
-    from multislice_nb.sharding import Plans
+    from multislice_nb.sharding import Plan, Plans
+    from multislice_nb.tpu import Generation
 
 __all__ = ["ExperimentActions"]
 
@@ -84,8 +85,7 @@ class ExperimentActions(Base):
         if figure in _OF_PLANS:
             return getattr(plotting, figure)(self._planned(results), theme=theme)  # type: ignore[no-any-return]
         if figure == "roofline":
-            plans = self._planned(results) if results or self._plans or not generation else ()
-            kind = generation[0] if generation else plans[0].accelerator_type.split("-")[0]
+            kind, plans = self._roofs(results, generation or ())
             return plotting.roofline(kind, plans, theme=theme)  # type: ignore[arg-type]
         options: dict[str, Any] = {"theme": theme, "exact": exact}
         if slices:
@@ -160,6 +160,26 @@ class ExperimentActions(Base):
                 fix="Give what ms.sweep returned.",
             )
         return Results.load(name)
+
+    def _roofs(self, name: str | None, generations: Sequence[str]) -> tuple[Generation, list[Plan]]:
+        """Whose roofs, and the plans to mark below them: those of that generation."""
+        from multislice_nb.tpu import AcceleratorType, generation
+
+        plans = self._planned(name) if name or not generations else self._plans or ()
+        by_kind: dict[Generation, list[Plan]] = {generation(kind): [] for kind in generations}
+        for plan in plans:
+            kind = AcceleratorType.parse(plan.accelerator_type).generation
+            if not generations or kind in by_kind:
+                by_kind.setdefault(kind, []).append(plan)
+        if len(by_kind) != 1:
+            raise MagicError(
+                f"A roofline is of one generation, not of {' and '.join(kind.name for kind in by_kind) or 'none'}.",
+                fix="Name one, as --generation v4.",
+            )
+        ((kind, own),) = by_kind.items()
+        if name is not None and not own:
+            raise MagicError(f"{name} has no plan for {kind.name}.", fix="Leave --generation out.")
+        return kind, own
 
     def _planned(self, name: str | None) -> Plans | Sequence[Any]:
         """Plans by the name of a variable, or the last ones."""

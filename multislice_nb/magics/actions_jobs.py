@@ -98,14 +98,15 @@ class JobActions(Base):
         job, wanted = self._job(name, store), _pattern(grep)
         if errors:
             texts = [str(line) for line in job.errors(attempt=attempt) if wanted.search(line.text)]
-            return Note("\n".join(texts[:lines]) or "No errors.")
+            return Note("\n".join(texts[:lines]) or _nothing(grep, "No errors."))
         found = job.logs(ranks=ranks, attempt=attempt, follow=follow, supervisor=supervisor)
         read = (line for line in found if wanted.search(line.text))
         if follow or lines is None:
             for line in read:
                 print(line, flush=True)
             return None
-        return Note("\n".join(map(str, collections.deque(read, maxlen=lines))) or "Nothing was logged yet.")
+        texts = [str(line) for line in collections.deque(read, maxlen=lines)]
+        return Note("\n".join(texts) or _nothing(grep, "Nothing was logged yet."))
 
     def job_results(self, name: str, folder: str | None = None, *, store: str | None = None) -> Note:
         """`job results`."""
@@ -146,6 +147,10 @@ def _limits(time_limit: str | None, max_restarts: int | None, *, emulated: bool)
     if max_restarts is not None:
         limits = dataclasses.replace(limits, max_restarts=max_restarts)
     return limits
+
+
+def _nothing(grep: str | None, otherwise: str) -> str:
+    return otherwise if grep is None else f"No line matches {grep!r}."
 
 
 def _pattern(text: str | None) -> re.Pattern[str]:

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Argument", "Subcommand", "integer", "integers", "number", "pairs", "ranks", "seconds", "words"]
+__all__ = [
+    "Argument",
+    "Subcommand",
+    "count",
+    "integer",
+    "integers",
+    "number",
+    "pairs",
+    "ranks",
+    "seconds",
+    "words",
+]
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -21,11 +32,19 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def integer(text: str) -> int:
-    """A whole number; `131_072` and `131,072` are none, since commas separate."""
+    """A whole number, as `131072` or `131_072`; a comma would separate two."""
     try:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"takes a whole number, not {text!r}") from None
+
+
+def count(text: str, *, least: int = 1) -> int:
+    """A whole number of things that are counted."""
+    value = integer(text)
+    if value < least:
+        raise argparse.ArgumentTypeError(f"takes a whole number, {least} or more, not {text!r}")
+    return value
 
 
 def integers(text: str) -> tuple[int, ...]:

@@ -159,7 +159,7 @@ CLOUD: tuple[Subcommand, ...] = (
                 required=False,
                 help="With --yes: delete these of what is found; what is certainly of no use if left out",
             ),
-            EVERY_ZONE,
+            ZONE.but(help="Zone; all if left out"),
             Argument(name="yes", flags=("--yes", "-y"), switch=True, help="Delete, with all slices"),
         ),
         examples=("", "--yes", "--yes old older"),

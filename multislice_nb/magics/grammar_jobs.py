@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, integer, pairs, ranks, words
+from multislice_nb.magics.arguments import Argument, Subcommand, count, integer, pairs, ranks, words
 from multislice_nb.magics.shared import (
     ACCELERATOR_TYPE,
     NAME,
@@ -123,7 +123,7 @@ _LOGS = (
     _NAME,
     Argument(name="follow", flags=("--follow", "-f"), switch=True, help="Go on until it has ended"),
     RANKS,
-    Argument(name="attempt", flags=("--attempt",), convert=integer, help="Only this attempt"),
+    Argument(name="attempt", flags=("--attempt",), convert=count, help="Only this attempt"),
     Argument(name="grep", flags=("--grep",), metavar="REGEX", help="Only lines that match"),
     Argument(
         name="errors", flags=("--errors",), switch=True, help="Only lines that look like errors, oldest first"
@@ -134,7 +134,12 @@ _LOGS = (
         switch=True,
         help="What the workers' supervisors logged instead: boots, restarts, the end",
     ),
-    Argument(name="lines", flags=("--lines",), convert=integer, help="The last so many; 200 if left out"),
+    Argument(
+        name="lines",
+        flags=("--lines",),
+        convert=count,
+        help="The last so many, of errors the first; 200 if left out",
+    ),
     _STORE,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, integer, integers, number, words
+from multislice_nb.magics.arguments import Argument, Subcommand, count, integer, integers, number, words
 from multislice_nb.magics.shared import ACCELERATOR_TYPE
 
 __all__ = ["PLANNING", "RESULTS"]
@@ -12,8 +12,8 @@ RESULTS = "A variable with results, or their file"
 _TYPE = ACCELERATOR_TYPE.but(required=True)
 _SLICES = Argument(name="slices", flags=("--slices", "--node-count"), convert=integer, help="How many slices")
 _MODEL = (
-    Argument(name="embedding", flags=("--embedding",), convert=integer, help="Width of the MLP"),
-    Argument(name="layers", flags=("--layers",), convert=integer, help="Depth of the MLP"),
+    Argument(name="embedding", flags=("--embedding",), convert=count, help="Width of the MLP"),
+    Argument(name="layers", flags=("--layers",), convert=count, help="Depth of the MLP"),
     Argument(
         name="workload",
         flags=("--workload",),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from multislice_nb.magics.arguments import Argument, Subcommand, integer, pairs
+from functools import partial
+
+from multislice_nb.magics.arguments import Argument, Subcommand, count, pairs
 from multislice_nb.magics.shared import GRACE, OUTPUT, RANKS, REACHED, TARGETS, TIMEOUT
 
 __all__ = ["SHELL"]
@@ -132,7 +134,7 @@ SHELL: tuple[Subcommand, ...] = (
             Argument(
                 name="tail",
                 flags=("--tail",),
-                convert=integer,
+                convert=partial(count, least=0),
                 metavar="BYTES",
                 help="The last of each stream; 0 for all",
             ),

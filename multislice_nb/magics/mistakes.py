@@ -98,9 +98,12 @@ def unknown_word(command: Subcommand, word: str) -> MagicError:
 
 
 def _usage(command: Subcommand) -> str:
-    needed = [a.shown for a in command.arguments if not a.flags or a.required or a.unless]
-    more = [" [FLAGS]"] if any(a.flags and not a.required and not a.unless for a in command.arguments) else []
-    return f"Usage: {' '.join([command.magic, *needed])}{''.join(more)}; see {command.magic} --help."
+    words = [a.shown for a in command.arguments if not a.rest and (not a.flags or a.required or a.unless)]
+    if any(a.flags and not a.required and not a.unless for a in command.arguments):
+        words.append("[FLAGS]")
+    if command.rest is not None:  # it takes all that follows, flags too
+        words.append(command.rest.shown)
+    return f"Usage: {' '.join([command.magic, *words])}; see {command.magic} --help."
 
 
 _SAID = re.compile(r"argument (?P<name>\S+?): (?P<what>.*)", re.DOTALL)

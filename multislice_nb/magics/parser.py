@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from multislice_nb.errors import MagicError
 from multislice_nb.magics.grammar import CELL, GROUPS, subcommand
+from multislice_nb.magics.lines import addressed
 from multislice_nb.magics.mistakes import mended, missing, no_cell, unknown_subcommand, unknown_word
 from multislice_nb.magics.rawwords import HELP, pasted, with_rest
 
@@ -143,13 +144,12 @@ def is_shell(line: str) -> bool:
 
 
 def _addressed(line: str) -> tuple[Subcommand | None, str]:
-    """The subcommand that a line begins with, of two words or one, and what follows it."""
-    for words in (2, 1):
-        head = re.match(r"\s*" + r"(?:\S+\s+)" * (words - 1) + r"\S+", line)
-        command = subcommand(" ".join(head[0].split())) if head else None
-        if head and command is not None:
-            return command, line[head.end() :]
-    return None, line
+    """The subcommand that a line begins with, and what follows it as it is written."""
+    found = addressed(line.split())
+    if found is None:
+        return None, line
+    words = len(found[0].name.split())
+    return found[0], "".join(line.split(None, words)[words:])
 
 
 def _help_for(rest: Sequence[str]) -> Call:

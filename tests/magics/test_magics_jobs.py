@@ -42,6 +42,9 @@ def test_a_job_is_submitted_followed_and_removed(
     logged = repr(run(f"%multislice job logs hello --grep said {store}"))
     assert logged.count("said") == 2
     assert repr(run(f"%multislice job logs hello --errors {store}")) == "No errors."
+    for flag in ("", "--errors"):
+        shown = repr(run(f"%multislice job logs hello --grep nobody {flag} {store}"))
+        assert shown == "No line matches 'nobody'."
     supervisors = repr(run(f"%multislice job logs hello --supervisor {store}"))
     assert "attempt 1: coordinator" in supervisors
     manifest = run(f"%multislice job jobset hello --image image:1 --accelerator-type tpu7x-32 {store}")

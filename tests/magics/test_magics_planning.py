@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from multislice_nb import errors
+from multislice_nb.sharding import Model, Parallelism, Plan, Plans, predict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +73,32 @@ def test_plans_are_made_drawn_and_put_side_by_side(
         assert not run(f"%multislice plot {figure}").table.empty
     with pytest.raises(errors.MagicError, match="model is no workload"):
         run(f"%multislice plan {model} --batch 256 --workload model")
+
+
+def test_a_roofline_has_the_plans_of_its_generation(run: Run, shell: InteractiveShell) -> None:
+    """Plans for other slices are not marked below roofs that are not theirs; of several, one has to be named."""
+
+    def planned(kind: str) -> Plan:
+        predicted = predict(Model.mlp(), kind, batch_per_chip=16384, strategy="fsdp")
+        numbers: dict[str, Any] = dict.fromkeys(
+            ("hbm_bytes", "hbm_limit_bytes", "flops", "bytes_accessed", "compile_seconds"), 1e9
+        )
+        return Plan(
+            title="mlp", accelerator_type=kind, topology="", slices=1, parallelism=Parallelism(ici_fsdp=4), batch=1,
+            fits=True, remat_flops=0.0, loop_flops=0.0, ici={}, dcn={}, compiler="", cached=False,
+            prediction=predicted, **numbers,
+        )  # fmt: skip
+
+    shell.user_ns["mixed"] = Plans([planned("v4-8"), planned("v5litepod-8"), planned("v5litepod-16")])
+    for kind, marked in (("v4", 1), ("v5e", 2)):
+        table = run(f"%multislice plot roofline mixed --generation {kind}").table
+        assert list(table["what"]).count("plan") == marked
+    with pytest.raises(errors.MagicError, match="of one generation, not of v4 and v5e"):
+        run("%multislice plot roofline mixed")
+    with pytest.raises(errors.MagicError, match="not of v4 and v5p"):
+        run("%multislice plot roofline --generation v4,v5p")
+    with pytest.raises(errors.MagicError, match="mixed has no plan for v6e"):
+        run("%multislice plot roofline mixed --generation v6e")
 
 
 @pytest.mark.parametrize("what", ["--accelerator-type v4-8 --strategy frob", "--accelerator-type v4-9"])

@@ -118,6 +118,10 @@ def test_a_wrong_word_gets_the_right_one(line: str, meant: str) -> None:
         ("sweep --file a --local 1 --cluster b", "exclude each other"),
         ("describe --frobnicate", "describe has no flag --frobnicate"),
         ("plan --batch 8 --embeding 64", "plan has no flag --embeding"),
+        ("job logs x --lines -3", "1 or more, not '-3'"),
+        ("job logs x --attempt 0", "1 or more, not '0'"),
+        ("logs x --tail -1", "0 or more, not '-1'"),
+        ("plan --layers 0", "1 or more, not '0'"),
         ("emulator", "emulator needs {status,start,stop,env,fault}."),
         ("authorize-ssh demo", "authorize-ssh needs USER, FILE."),
         ("plan", "plan needs --accelerator-type ACCELERATOR_TYPE, --batch ROWS"),
@@ -127,6 +131,21 @@ def test_what_is_wrong_is_said(line: str, said: str) -> None:
     """Each kind of mistake is named in the error."""
     with pytest.raises(MagicError, match=said):
         parser.parse(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "usage"),
+    [
+        ("sh", "%multislice sh [FLAGS] COMMAND;"),
+        ("job submit", "%multislice job submit NAME --accelerator-type ACCELERATOR_TYPE [FLAGS] COMMAND;"),
+        ("describe", "%multislice describe NAME [FLAGS];"),
+    ],
+)
+def test_what_takes_the_rest_of_the_line_is_last(line: str, usage: str) -> None:
+    """A mistake's usage has the words in an order in which they can be written."""
+    with pytest.raises(MagicError) as caught:
+        parser.parse(line)
+    assert f"Usage: {usage}" in caught.value.fix
 
 
 def test_a_subcommand_after_two_percent_signs_is_explained() -> None:
