@@ -7,9 +7,12 @@ deletes all requests but the winner; if the process dies, the next `reclaim` fin
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.cloud import advice
+from multislice_nb.cloud.field_types import words
+from multislice_nb.cloud.provider import REQUEST_LABEL
 from multislice_nb.cloud.times import parse_duration, short
 from multislice_nb.errors import CloudError, InvalidRequestError, UnavailableError
 
@@ -26,17 +29,25 @@ __all__ = ["candidates", "in_order", "race"]
 
 CAPACITIES = ("on-demand", "spot", "reserved")
 
+_deletions: set[asyncio.Task[None]] = set()
+"""Those that take longer than their search: the loop alone would not keep them."""
+
 
 def candidates(
-    request: QueuedResourceRequest, zones: Sequence[str], capacities: Sequence[str]
+    request: QueuedResourceRequest, zones: str | Sequence[str], capacities: str | Sequence[str]
 ) -> tuple[QueuedResourceRequest, ...]:
     """The request in each zone with each kind of capacity, capacities of one zone together.
 
-    Two requests in one zone need two names: all but the first kind of capacity get its name appended.
+    Two requests in one zone need two names, and so do their nodes: all but the first kind of capacity get its
+    name appended.
 
     Raises:
         InvalidRequestError: A kind of capacity is unknown, or one is named twice.
     """
+    for field, given in (("zones", zones), ("capacities", capacities)):
+        if not isinstance(given, Iterable) or not all(isinstance(word, str) for word in given):
+            raise InvalidRequestError(f"{field} cannot be {given!r}.", fix="Give a list of texts.")
+    zones, capacities = words(zones), words(capacities)
     unknown = [kind for kind in capacities if kind not in CAPACITIES]
     if unknown:
         raise InvalidRequestError(
@@ -47,12 +58,14 @@ def candidates(
     found = []
     for zone in zones or (str(request.zone),):
         for index, kind in enumerate(capacities or (request.capacity,)):
-            changes: dict[str, Any] = {
-                "zone": zone,
-                "name": request.name if not index else f"{request.name}-{kind}",
-            }
+            changes: dict[str, Any] = {"zone": zone}
+            if index:
+                names = {name: getattr(request, name) for name in ("name", "node_id", "node_prefix")}
+                changes |= {name: f"{value}-{kind}" for name, value in names.items() if value is not None}
             if capacities:
-                changes |= {"spot": kind == "spot", "reserved": kind == "reserved"}
+                changes |= {"spot": kind == "spot", "reserved": kind == "reserved", "best_effort": False}
+            if capacities and kind != "reserved":
+                changes |= {"reservation": None, "reservation_host": None}
             found.append(request.replace(**changes))
     return tuple(found)
 
@@ -65,7 +78,7 @@ async def in_order(
     Raises:
         UnavailableError: None got any; says what became of each.
     """
-    told = []
+    told, left = [], []
     seconds = parse_duration(patience).total_seconds()
     for request in requests:
         made: QueuedResource | None = None
@@ -75,16 +88,16 @@ async def in_order(
                 await _granted(made)
         except TimeoutError:
             told.append(f"{_place(request)}: no capacity within {short(seconds)}")
-            await _drop([made])
+            left += await _drop([made])
         except CloudError as error:
             told.append(f"{_place(request)}: {error.what}")
-            await _drop([made])
+            left += await _drop([made])
         except BaseException:
             await _drop([made])
             raise
         else:
             return made
-    raise _nowhere(requests[0].name, told)
+    raise _nowhere(requests[0].name, told, left)
 
 
 async def race(
@@ -95,6 +108,7 @@ async def race(
     Raises:
         UnavailableError: None got any within `patience`; says what became of each.
     """
+    seconds = parse_duration(patience).total_seconds()
     made: list[QueuedResource | None] = [None] * len(requests)
     told = [""] * len(requests)
 
@@ -110,16 +124,16 @@ async def race(
     runners = [asyncio.create_task(run(index)) for index in range(len(requests))]
     winner: QueuedResource | None = None
     try:
-        async with asyncio.timeout(parse_duration(patience).total_seconds()):
+        async with asyncio.timeout(seconds):
             winner = await _first(runners)
     except TimeoutError:
         told = [text or f"{_place(r)}: no capacity in time" for text, r in zip(told, requests, strict=True)]
     finally:
         # A create call on its way is let through, so that what it makes is known and can be deleted.
         await _settle(runners, made)
-        await _drop([handle for handle in made if handle is not winner])
+        left = await _drop([handle for handle in made if handle is not winner])
     if winner is None:
-        raise _nowhere(requests[0].name, told)
+        raise _nowhere(requests[0].name, told, left)
     return winner
 
 
@@ -160,23 +174,41 @@ async def _granted(handle: QueuedResource | None) -> None:
     raise UnavailableError(f"{handle.name} was deleted by somebody else.", fix="Ask for it again.")
 
 
-async def _drop(handles: Sequence[QueuedResource | None]) -> None:
-    """Delete these, also when this very task is being cancelled."""
-    deletions = [asyncio.create_task(handle.adelete()) for handle in handles if handle is not None]
-    if deletions:
-        _, late = await asyncio.wait(deletions, timeout=25.0)
-        for deletion in deletions:
-            if deletion not in late and deletion.exception() is not None:
-                raise deletion.exception()  # type: ignore[misc]  # just looked
+async def _drop(handles: Sequence[QueuedResource | None]) -> list[str]:
+    """Delete these, also when this very task is being cancelled; returns a line for each that could not be."""
+    deletions = {asyncio.create_task(_delete(handle)): handle for handle in handles if handle is not None}
+    if not deletions:
+        return []
+    for deletion in deletions:
+        _deletions.add(deletion)
+        deletion.add_done_callback(_deletions.discard)
+    done, _ = await asyncio.wait(deletions, timeout=25.0)
+    failed = [(handle, each.exception()) for each, handle in deletions.items() if each in done]
+    return [f"{handle.name} in {handle.zone}: {error}" for handle, error in failed if error is not None]
+
+
+async def _delete(handle: QueuedResource) -> None:
+    """Delete it; what cannot be deleted now is left to the janitor, and to the next `connect()`."""
+    try:
+        await handle.adelete()
+    except Exception:
+        request_id = handle.status.labels.get(REQUEST_LABEL, "")
+        handle.cloud.janitor.condemn(request_id, "it lost the search for capacity")
+        raise
 
 
 def _place(request: QueuedResourceRequest) -> str:
     return f"{request.zone} ({request.capacity})"
 
 
-def _nowhere(name: str, told: Sequence[str]) -> UnavailableError:
+def _nowhere(name: str, told: Sequence[str], left: Sequence[str]) -> UnavailableError:
     tried = "\n".join(f"  - {line}" for line in told if line)
+    rest = (
+        "\n".join(["\nNot deleted so far, and tried again:", *(f"  - {line}" for line in left)])
+        if left
+        else ""
+    )
     return UnavailableError(
-        f"{name} got no capacity anywhere, and all its requests were deleted:\n{tried}",
+        f"{name} got no capacity anywhere, and {'not ' * bool(left)}all its requests were deleted:\n{tried}{rest}",
         fix="Leave one request waiting (create without zones), try smaller slices, or other capacity.",
     )

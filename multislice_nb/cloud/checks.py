@@ -184,8 +184,9 @@ def _check_capacity(values: Values) -> Iterator[Fault]:
         "--best-effort": values["best_effort"],
     }
     chosen = [flag for flag, given in tiers.items() if given]
-    if values["guaranteed"] and (values["spot"] or values["best_effort"]):
-        chosen.append("--guaranteed")
+    if values["spot"] or values["best_effort"]:
+        chosen += ["--guaranteed"] * bool(values["guaranteed"])
+        chosen += ["--min-duration"] * (values["min_duration"] is not None)
     if len(chosen) > 1:
         yield Fault(f"{' and '.join(chosen)} exclude each other.", "Choose one, or none for on-demand.")
     if values["reservation"] and values["reservation_host"]:

@@ -14,7 +14,7 @@ from multislice_nb.errors import InvalidRequestError
 if TYPE_CHECKING:
     from multislice_nb.cloud.request import QueuedResourceRequest
 
-__all__ = ["refuse_unknown", "wrong_types"]
+__all__ = ["refuse_unknown", "words", "wrong_types"]
 
 _TAKEN: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
@@ -41,6 +41,13 @@ def wrong_types(request: QueuedResourceRequest) -> list[Fault]:
         if wrong and name not in _READ_FROM_ANYTHING:
             faults.append(Fault(f"{name} cannot be {value!r}.", f"Give {wanted}."))
     return faults
+
+
+def words(value: str | Iterable[str]) -> tuple[str, ...]:
+    """A list of texts, which may be written as one with commas."""
+    if isinstance(value, str):
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+    return tuple(value)
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:

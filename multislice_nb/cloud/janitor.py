@@ -38,6 +38,7 @@ class Janitor:
         self._news = asyncio.Event()
         self._deletions: dict[str, asyncio.Task[str]] = {}
         self._failures: dict[str, tuple[float, float]] = {}  # the pause after each, and when that is over
+        self._reasons: dict[str, str] = {}
         self.notices: list[str] = []
 
     async def start(self) -> None:
@@ -51,8 +52,9 @@ class Janitor:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="deleting what is overdue")
 
-    def condemn(self, request_id: str) -> None:
+    def condemn(self, request_id: str, reason: str) -> None:
         """Delete what was asked for there, and try until it is gone; the next `connect()` does if this process ends."""
+        self._reasons[request_id] = reason
         self._ledger.extend(request_id, time.time())
         self.look_after()
 
@@ -81,7 +83,8 @@ class Janitor:
                 return
             left = min(moments, default=time.time() + _LOOK_AT_MOST) - time.time()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), min(max(left, 0.05), _LOOK_AT_MOST))
+                async with asyncio.timeout(min(max(left, 0.05), _LOOK_AT_MOST)):
+                    await self._news.wait()
 
     def _begin(self) -> None:
         """Begin to delete what is overdue; one that takes minutes keeps no other from its end."""
@@ -89,6 +92,7 @@ class Janitor:
         for entry in self._entries():
             reason, due = entry.overdue(now), self._due(entry)
             if reason is not None and due is not None and due <= now:
+                reason = self._reasons.get(entry.request_id, reason)
                 self._deletions[entry.request_id] = task = asyncio.create_task(self._delete(entry, reason))
                 task.add_done_callback(functools.partial(self._ended, entry.request_id))
 

@@ -106,7 +106,8 @@ async def until_active(
     async with contextlib.aclosing(statuses):
         while True:
             try:
-                status = await asyncio.wait_for(anext(statuses), clock.left())
+                async with asyncio.timeout(clock.left()):
+                    status = await anext(statuses)
             except TimeoutError as error:
                 raise await _give_up(provider, status, name, clock) from error
             clock.enter(status)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb.cloud import checks
 from multislice_nb.cloud.display import counted
-from multislice_nb.cloud.field_types import wrong_types
+from multislice_nb.cloud.field_types import words, wrong_types
 from multislice_nb.cloud.kinds import capacity_name, generation_name
 from multislice_nb.cloud.times import format_duration, format_time
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime, timedelta
     from pathlib import Path
 
@@ -130,8 +130,8 @@ class QueuedResourceRequest:
         if mistyped:  # nothing can be read from them
             raise _refusal(str(self.name), mistyped)
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        values["tags"] = _words(values["tags"])
-        values["scopes"] = _words(values["scopes"])
+        values["tags"] = words(values["tags"])
+        values["scopes"] = words(values["scopes"])
         values["data_disks"] = tuple(
             disk if isinstance(disk, DataDisk) else DataDisk(**disk) for disk in values["data_disks"]
         )
@@ -229,12 +229,6 @@ class QueuedResourceRequest:
 
 def _when(until: Any) -> str:
     return format_time(until) if hasattr(until, "tzinfo") else f"after {format_duration(until)}"
-
-
-def _words(value: str | Iterable[str]) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return tuple(word.strip() for word in value.split(",") if word.strip())
-    return tuple(value)
 
 
 def _refusal(name: str, faults: list[checks.Fault]) -> InvalidRequestError:

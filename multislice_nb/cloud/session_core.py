@@ -111,6 +111,20 @@ class CloudCore:
         """Twin of `create`, without waiting."""
         request = complete(name, fields, self.project, self.zone)
         request_id = str(uuid.uuid4())
+        return await self._ask(
+            request, request_id, ttl=ttl, idle_limit=idle_limit, until_exit=until_exit, recreate=recreate
+        )
+
+    async def _ask(
+        self,
+        request: QueuedResourceRequest,
+        request_id: str,
+        *,
+        ttl: str | float | timedelta | None = None,
+        idle_limit: str | float | timedelta | None = None,
+        until_exit: bool = False,
+        recreate: bool = False,
+    ) -> QueuedResource:
         if recreate:
             # Refuse what is wrong with the times before anything is deleted.
             entry_for(request, request_id, self.ledger.realm, ttl, idle_limit)
@@ -142,8 +156,8 @@ class CloudCore:
         self,
         name: str | QueuedResourceRequest,
         *,
-        zones: Sequence[str] = (),
-        capacities: Sequence[str] = (),
+        zones: str | Sequence[str] = (),
+        capacities: str | Sequence[str] = (),
         race: bool = True,
         patience: str | float | timedelta = "15m",
         **fields: Any,
@@ -155,7 +169,13 @@ class CloudCore:
         requests = capacity.candidates(complete(name, fields, self.project, self.zone), zones, capacities)
 
         async def create(request: QueuedResourceRequest) -> QueuedResource:
-            return await self.acreate(request, **ends)
+            request_id = str(uuid.uuid4())
+            try:
+                return await self._ask(request, request_id, **ends)
+            except BaseException:
+                # Unless it was refused it may exist, and the search goes on without it.
+                self.janitor.condemn(request_id, "the search for capacity went on without it")
+                raise
 
         search = capacity.race if race else capacity.in_order
         return await search(create, requests, patience)

@@ -118,7 +118,9 @@ class Watchtower:
             for name in tuple(self._watchers):
                 self._tell(name, found.get(name) or await self._missing(name))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), self._pace.spread(pause))
+                # Not wait_for, which on Python 3.11 loses a cancellation that comes together with the event.
+                async with asyncio.timeout(self._pace.spread(pause)):
+                    await self._hurry.wait()
 
     async def _listed(self) -> tuple[QueuedResourceStatus, ...]:
         try:

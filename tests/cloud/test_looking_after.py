@@ -168,3 +168,19 @@ def test_closing_lets_go_of_everything_though_a_part_of_it_fails(in_memory, monk
         in_memory.close()
     with pytest.raises(UnavailableError, match="was closed"):
         in_memory.ledger.entries()
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_news_do_not_keep_the_janitor_from_closing(in_memory, steps):
+    """Closing ends it also in the moment in which it is woken."""
+    in_memory.create("seen", accelerator_type="v4-8", ttl="1h")
+
+    async def close():
+        looking = in_memory.janitor
+        looking.look_after()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            await looking.close()
+
+    sync(close)
