@@ -59,12 +59,18 @@ def prepared(source: Mapping[str, Any], *, only_multislice: bool = True) -> dict
         elif (marked and only_multislice and not tagged) or _MAGIC.search(cell.source):
             continue
         cell.outputs, cell.execution_count = [], None
+        cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
         kept.append(cell)
     if not any(cell.source.strip() for cell in kept):
         raise InvalidRequestError(
             "The notebook has no cell to run on the workers.", fix="Write the work into %%multislice cells."
         )
     notebook.cells = [nbformat.v4.new_code_cell(_START), *kept]
+    # The same cells are the same job, whenever they ran and whatever names and notes Jupyter has given them since.
+    notebook.metadata = {key: notebook.metadata[key] for key in ("kernelspec",) if key in notebook.metadata}
+    notebook.nbformat_minor = max(5, notebook.nbformat_minor)
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number}"
     return dict(notebook)
 
 
@@ -99,24 +105,19 @@ def submit_notebook(
 
     if isinstance(notebook, str | Path):
         path = Path(notebook).expanduser()
-        try:
-            document = nbformat.read(path, as_version=4)
-        except (OSError, nbformat.reader.NotJSONError) as error:
-            raise InvalidRequestError(
-                f"{path} cannot be read as a notebook: {error}.", fix="Name an .ipynb file."
-            ) from error
+        document = _read(path)
         source = str(path.resolve())
     else:
         sources = [_ran(cell) if isinstance(cell, int) else cell for cell in notebook]
         document = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in sources])
         source = f"{len(sources)} cells"
+    given = _as_json(parameters or {})
     ready = prepared(document)
     _check_parameters(ready, parameters or {})
     cloud = options.pop("cloud", None) or connect()
     if requirements is None:
         requirements = requirements_of(Path(folder) if folder else None, tpu=not cloud.is_emulator)
     tools = [f"{tool}=={importlib.metadata.version(tool)}" for tool in ("papermill", "ipykernel")]
-    given = json.dumps(dict(parameters or {}))
     with tempfile.TemporaryDirectory(prefix="multislice_nb-") as work:
         place = Path(work) / "code"
         if folder is not None:
@@ -132,6 +133,28 @@ def submit_notebook(
             source=source,
             **options,
         )
+
+
+def _read(path: Path) -> Any:
+    import nbformat
+
+    try:
+        return nbformat.read(path, as_version=4)
+    # What nbformat makes of other JSON than a notebook's differs from case to case.
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, nbformat.ValidationError) as error:
+        told = str(error).partition("\n")[0].rstrip(".")
+        raise InvalidRequestError(
+            f"{path} cannot be read as a notebook: {told}.", fix="Name an .ipynb file."
+        ) from error
+
+
+def _as_json(parameters: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(parameters))
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"The parameters are not for JSON: {error}.", fix="Give texts, numbers, lists and dictionaries."
+        ) from error
 
 
 def _ran(number: int) -> str:

@@ -5,6 +5,7 @@ The workers read the same document, so this module needs the standard library al
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
@@ -35,6 +36,10 @@ _SECRET_VALUES = {
 }
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_VERSION = re.compile(r"projects/[^/]+/secrets/[^/]+/versions/[^/]+")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +76,26 @@ class Limits:
 
     def faults(self) -> list[tuple[str, str]]:
         """What is wrong with them, and how to mend it."""
+        above = ("time_limit", "repair_timeout", "heartbeat", "lost_after", "final_grace", "boot_timeout")
+        stalls = ("stall_timeout",) if self.stall_timeout is not None else ()
+        repairs = ("max_repairs",) if self.max_repairs is not None else ()
         found = [
             (f"{name} cannot be {getattr(self, name)}.", "Give it a number of seconds above nought.")
-            for name in (
-                "time_limit",
-                "repair_timeout",
-                "heartbeat",
-                "lost_after",
-                "final_grace",
-                "boot_timeout",
-            )
-            if not getattr(self, name) > 0
+            for name in (*above, *stalls)
+            if not (_is_number(getattr(self, name)) and getattr(self, name) > 0)
         ]
-        if self.max_restarts < 0 or (self.max_repairs is not None and self.max_repairs < 0):
-            found.append(("max_restarts or max_repairs is below nought.", "Give 0 for never."))
-        if self.backoff < 0 or self.term_grace < 0:
-            found.append(("backoff or term_grace is below nought.", "Give 0 for at once."))
+        found += [
+            (f"{name} cannot be {getattr(self, name)}.", "Give it a number of seconds, 0 for at once.")
+            for name in ("backoff", "term_grace")
+            if not (_is_number(getattr(self, name)) and getattr(self, name) >= 0)
+        ]
+        found += [
+            (f"{name} cannot be {getattr(self, name)}.", "Give it a whole number, 0 for never.")
+            for name in ("max_restarts", *repairs)
+            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 0)
+        ]
+        if found:
+            return found
         if self.lost_after < 3 * self.heartbeat:
             found.append(
                 (

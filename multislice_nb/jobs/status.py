@@ -231,7 +231,7 @@ def read_status(
         name=job.name,
         run=run,
         state=state,
-        reason=reason,
+        reason=_one_line(reason),
         queued_resource=queued_resource,
         submitted=submitted,
         ended=float(end["time"]) if end else None,
@@ -256,8 +256,13 @@ def _attempts(gang: Gang, names: set[str], end: dict[str, Any] | None) -> tuple[
             kind = "success" if end["outcome"] == "succeeded" else str(end["outcome"])
             reason, ended = reason or str(end["reason"]), ended or end["time"]
         started = attempt.time if attempt else 0.0
-        found.append(AttemptStatus(number, started, ended, kind, reason, gang.exits(number)))
+        found.append(AttemptStatus(number, started, ended, kind, _one_line(reason), gang.exits(number)))
     return tuple(found)
+
+
+def _one_line(reason: str) -> str:
+    """A reason as a cell of a table has it: it may have a program's own words in it."""
+    return " ".join(reason.split())
 
 
 def _state(

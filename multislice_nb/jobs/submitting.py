@@ -7,13 +7,14 @@ import json
 import os
 import shlex
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb import config
 from multislice_nb.cloud.ledger import JOB_LABEL
-from multislice_nb.cloud.times import parse_duration
+from multislice_nb.cloud.times import format_duration, format_time, parse_duration, parse_time
 from multislice_nb.errors import AlreadyExistsError, ConfigurationError, InvalidRequestError
 from multislice_nb.jobs import layout, slices
 from multislice_nb.jobs.record import JobSpec, Limits
@@ -148,6 +149,7 @@ def submit(
     from multislice_nb.jobs.package import pack
 
     _refuse_limits(request)
+    request = {key: _plain(key, value) for key, value in request.items()}
     cloud = cloud or connect()
     store = store if isinstance(store, Store) else Store(store) if store else default_store()
     _check_reach(store, cloud)
@@ -158,7 +160,7 @@ def submit(
     wanted = requirements_of(place, tpu=not cloud.is_emulator) if requirements is None else requirements
     spec = JobSpec(
         name=name,
-        command=command if isinstance(command, str) else shlex.join(command),
+        command=command if isinstance(command, str) else shlex.join(map(str, command)),
         accelerator_type=kind.name,
         node_count=node_count,
         workers_per_slice=kind.workers,
@@ -167,7 +169,7 @@ def submit(
         requirements=tuple(wanted),
         setup=setup,
         env={key: str(value) for key, value in (env or {}).items()},
-        secrets=dict(secrets or {}),
+        secrets={key: str(value) for key, value in (secrets or {}).items()},
         request=request,
         limits=limits or (emulator_limits() if cloud.is_emulator else Limits()),
         source=source or (str(place.resolve()) if place else ""),
@@ -200,6 +202,29 @@ def _refuse_limits(request: Mapping[str, Any]) -> None:
         raise InvalidRequestError(
             f"{next(iter(strays))} is one of a job's limits.", fix=f"Pass it there: limits=Limits({given})."
         )
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A field of the request as a record can hold it: times are texts there.
+
+    Raises:
+        InvalidRequestError: No record can hold it.
+    """
+    if name == "startup_script":
+        raise InvalidRequestError(
+            "A job's workers have a startup script of the job's own.", fix="Pass what prepares them as setup."
+        )
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, datetime):
+        return format_time(parse_time(value))
+    try:
+        return json.loads(json.dumps(value, default=asdict))
+    except (TypeError, ValueError):
+        raise InvalidRequestError(
+            f"{name} cannot be {value!r}: a job's record is JSON.",
+            fix="Give texts, numbers, lists and dictionaries.",
+        ) from None
 
 
 def _check_reach(store: Store, cloud: Cloud) -> None:
@@ -287,8 +312,11 @@ def _longest(request: QueuedResourceRequest, limits: Limits) -> float | None:
 
 def _existing(job: Job, spec: JobSpec) -> Job:
     """The job of that name, if it is the same."""
-    ignored = {"library", "limits", "version"}
-    before, now = job.spec.to_json(), spec.to_json()
+    ignored = {"library", "limits", "source", "version"}
+    before, now = (
+        job.submitted.to_json(),
+        spec.to_json(),
+    )  # a retry may have asked for another number of slices
     differing = sorted(
         key
         for key in now

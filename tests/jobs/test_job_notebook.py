@@ -55,6 +55,34 @@ def test_a_notebook_without_work_is_refused() -> None:
         prepared(notebook("%load_ext multislice_nb", "%multislice list"))
 
 
+def test_the_same_cells_are_the_same_job() -> None:
+    """What Jupyter writes beside them at every run (ids, times, outputs, widgets) makes no other one of it."""
+    first, again = (notebook("print(steps)", tagged="steps = 3") for _ in range(2))
+    again.metadata["widgets"] = {"state": 1}
+    again.cells[1].metadata["execution"] = {"iopub.execute_input": "2026-12-01"}
+    again.cells[1].outputs = [nbformat.v4.new_output("stream", text="3")]
+    assert prepared(first) == prepared(again)
+    nbformat.validate(nbformat.from_dict(prepared(first)))
+    old = nbformat.from_dict({**first, "nbformat_minor": 4})
+    nbformat.validate(nbformat.from_dict(prepared(old)))
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"nbformat": 9}', '{"cells": [3], "nbformat": 4}', "\xff"])
+def test_what_is_no_notebook_is_refused(cloud: Cloud, tmp_path: Path, content: str) -> None:
+    """Whatever is in the file, it is told by name."""
+    path = tmp_path / "work.ipynb"
+    path.write_text(content, encoding="latin-1")
+    with pytest.raises(InvalidRequestError, match=r"work\.ipynb cannot be read as a notebook"):
+        jobs.submit_notebook("broken", path, accelerator_type="v4-8", cloud=cloud, store=tmp_path / "store")
+
+
+def test_parameters_that_are_no_json_are_refused(cloud: Cloud, tmp_path: Path) -> None:
+    """They go along as JSON."""
+    options: Any = {"accelerator_type": "v4-8", "cloud": cloud, "store": tmp_path / "store"}
+    with pytest.raises(InvalidRequestError, match="not for JSON"):
+        jobs.submit_notebook("broken", ["print(steps)"], parameters={"steps": {3}}, **options)
+
+
 def test_unknown_parameters_are_refused(cloud: Cloud, tmp_path: Path) -> None:
     """Papermill would only warn, and the run would be another one than was meant."""
     path = tmp_path / "work.ipynb"

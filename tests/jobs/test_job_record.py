@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -77,6 +78,23 @@ def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         replace(SPEC, name="Train!", command=" ", limits=Limits(time_limit=0))
     assert str(caught.value).count("\n  - ") == 3
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"time_limit": timedelta(hours=1)},
+        {"stall_timeout": "1h"},
+        {"backoff": -1},
+        {"max_restarts": 1.5},
+        {"lost_after": float("inf")},
+    ],
+)
+def test_a_limit_that_is_no_number_is_refused(limits: dict[str, Any]) -> None:
+    """The workers would fall over it, one after the other."""
+    (name,) = limits
+    with pytest.raises(InvalidRequestError, match=f"{name} cannot be {limits[name]}"):
+        replace(SPEC, limits=Limits(**limits))
 
 
 def test_the_environment_is_explicit_and_never_stale() -> None:

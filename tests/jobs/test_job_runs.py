@@ -8,6 +8,7 @@ import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -257,6 +258,24 @@ def test_a_dry_run_shows_everything_and_does_nothing(submit: Submit, cloud: Clou
     assert not (tmp_path / "store").exists()
     script = str(plan.request.startup_script)  # type: ignore[union-attr]
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_fields_of_the_request_are_kept_as_they_are_written(cloud: Cloud, tmp_path: Path) -> None:
+    """Durations and times are texts in a record; what no record can hold is refused, and nothing is written."""
+    options: Any = {"accelerator_type": "v4-8", "store": tmp_path / "store", "cloud": cloud, "dry_run": True}
+    wrong: dict[str, Any] = {"tags": {"a"}, "startup_script": "echo"}
+    for name, value in wrong.items():
+        with pytest.raises(InvalidRequestError, match=name.partition("_")[0]):
+            jobs.submit("fields", "echo", **{**options, name: value})
+    options |= {
+        "valid_after_duration": timedelta(hours=6),
+        "valid_until_time": datetime(2100, 1, 1, tzinfo=UTC),
+    }
+    plan = jobs.submit("fields", "echo", **options)
+    assert isinstance(plan, jobs.DryRun)
+    assert plan.spec.request == {"valid_after_duration": "6h", "valid_until_time": "2100-01-01T00:00:00Z"}
+    assert "--valid-after-duration" in str(plan)
+    assert not (tmp_path / "store").exists()
 
 
 def test_limits_given_beside_the_rest_are_told_their_place(submit: Submit, tmp_path: Path) -> None:

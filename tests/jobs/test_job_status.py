@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from multislice_nb import jobs
+from multislice_nb.errors import AlreadyExistsError
 from multislice_nb.jobs import JobSpec, Store, layout
 from multislice_nb.jobs.gang import Gang
 from multislice_nb.jobs.status import read_status
+from multislice_nb.jobs.submitting import _existing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +65,26 @@ def test_a_failure_is_told_with_the_workers_own_words(store: Store, cloud: Cloud
     assert f"first error: {ERROR}" in str(status)
     assert "ValueError: bad &lt;shard&gt;" in status._repr_html_()
     assert "<shard>" not in status._repr_html_()
+
+
+def test_a_reason_of_several_lines_is_told_in_one(store: Store, cloud: Cloud) -> None:
+    """A setup's last words, line by line, do not break the table of attempts."""
+    run = store.child(layout.run_folder("told", 1))
+    for key in (layout.END, layout.stop_key(1)):
+        document = run.read_json(key) or {}
+        run.write_json(key, {**document, "reason": "its setup said:\n  no\u2028such\x0bthing\n"})
+    status = jobs.get("told", store=store, cloud=cloud).status()
+    assert status.reason == status.attempts[0].reason == "its setup said: no such thing"
+    assert "its setup said: no such thing" in str(status).splitlines()[1]
+
+
+def test_a_job_is_the_same_wherever_it_is_submitted_from(store: Store, cloud: Cloud) -> None:
+    """It is compared with what was asked for first: not with a retry on fewer slices, nor by the place of its code."""
+    store.child(layout.run_folder("told", 2)).write_json(layout.JOB, replace(SPEC, node_count=1).to_json())
+    job = jobs.get("told", store=store, cloud=cloud)
+    assert _existing(job, replace(SPEC, source="/elsewhere")) is job
+    with pytest.raises(AlreadyExistsError, match="node_count"):
+        _existing(job, replace(SPEC, node_count=1))
 
 
 def test_slices_that_are_gone_untold_end_the_job(store: Store, cloud: Cloud) -> None:
