@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,18 @@ def test_one_place_starts_the_emulator() -> None:
 def test_files_are_small() -> None:
     """One idea a file: none is longer than 400 lines."""
     assert [name(path) for path in FILES if len(path.read_text(encoding="utf-8").splitlines()) > 400] == []
+
+
+def test_no_module_takes_a_public_name() -> None:
+    """A name that comes with its first use has no module beside it, whose import would put itself in its place."""
+    taken = set()
+    for path in FILES:
+        if path.name == "__init__.py":
+            package = ".".join(path.parent.relative_to(ROOT.parent).parts)
+            homes = getattr(importlib.import_module(package), "_HOMES", {})
+            others = {each.stem for each in path.parent.iterdir()}
+            taken |= {f"{package}.{name}" for name in others & set(homes) if homes[name] != (name, "")}
+    assert taken == set()
 
 
 def heavy_after(code: str, before: str = "") -> set[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.environment_report import CleanResult, EnvironmentReport, Installed
     from multislice_nb.cluster.handle import CellHandle
     from multislice_nb.cluster.inventory import Worker
-    from multislice_nb.cluster.reach import Reach, reach
+    from multislice_nb.cluster.reaching import Reach, reach
     from multislice_nb.cluster.registry import attached, clusters
     from multislice_nb.cluster.result import CellResult, RemoteError, RemoteValue, WorkerResult
     from multislice_nb.cluster.settings import GangSettings
@@ -66,7 +66,7 @@ _HOMES = {
     "Installed": "environment_report",
     "PullResult": "transfer",
     "PushResult": "transfer",
-    "Reach": "reach",
+    "Reach": "reaching",
     "RemoteError": "result",
     "RemoteValue": "result",
     "ShellResult": "shell_result",
@@ -78,7 +78,7 @@ _HOMES = {
     "attach": "attaching",
     "attached": "registry",
     "clusters": "registry",
-    "reach": "reach",
+    "reach": "reaching",
 }
 
 __getattr__, __dir__ = lazily(__name__, _HOMES)

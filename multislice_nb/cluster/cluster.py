@@ -24,7 +24,7 @@ from multislice_nb.cluster.journal import Journal, JournalWarning
 from multislice_nb.cluster.operator import Operator
 from multislice_nb.cluster.profiling import prepared
 from multislice_nb.cluster.progress import CellProgress
-from multislice_nb.cluster.reach import Reach
+from multislice_nb.cluster.reaching import Reach
 from multislice_nb.cluster.settings import GangSettings
 from multislice_nb.config import state_home
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from multislice_nb.cluster import CellResult
     from multislice_nb.cluster.detached import Detached, DetachedStatus
-    from multislice_nb.cluster.reach import Reach
+    from multislice_nb.cluster.reaching import Reach
 
 __all__ = ["ShellActions"]
 
@@ -129,7 +129,7 @@ class ShellActions(Base):
     def _reached(self, name: str | None) -> Iterator[Reach]:
         """The workers of an attached cluster; of one that is not, over connections for this call alone."""
         from multislice_nb.cluster import registry
-        from multislice_nb.cluster.reach import reach
+        from multislice_nb.cluster.reaching import reach
 
         if name is None or registry.find(name) is not None:
             yield self.session.cluster(name).reach

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from multislice_nb.cluster import Cluster
-    from multislice_nb.cluster.reach import Reach
+    from multislice_nb.cluster.reaching import Reach
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def hasty(cluster: Cluster) -> Iterator[Cluster]:
 def reached(emulator_home: Path) -> Iterator[Reach]:
     """4 workers over SSH, without engines: 2 slices of v4-16."""
     import multislice_nb as ms
-    from multislice_nb.cluster.reach import reach
+    from multislice_nb.cluster.reaching import reach
 
     queued_resource = ms.connect().create("hands", accelerator_type="v4-16", node_count=2)
     try:

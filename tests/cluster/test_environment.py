@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from multislice_nb.cluster import Cluster
-    from multislice_nb.cluster.reach import Reach
+    from multislice_nb.cluster.reaching import Reach
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from multislice_nb.cluster.errand import errand
 from multislice_nb.cluster.files import Files
 
 if TYPE_CHECKING:
-    from multislice_nb.cluster.reach import Reach
+    from multislice_nb.cluster.reaching import Reach
     from multislice_nb.cluster.transfer import Transfer
 
 

@@ -17,7 +17,7 @@ from multislice_nb.cluster.shell import Shell
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from multislice_nb.cluster.reach import Reach
+    from multislice_nb.cluster.reaching import Reach
 
 
 def test_1_a_slice_that_cannot_be_used_is_an_error(reached: Reach) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from multislice_nb.cluster.progress import CellProgress
-    from multislice_nb.cluster.reach import Reach
+    from multislice_nb.cluster.reaching import Reach
 
 
 def once_printed(text: str, act: Callable[[], object]) -> Callable[[CellProgress], None]:
@@ -156,7 +156,7 @@ def test_a_script_that_uses_every_device_runs_from_a_folder(
 
 def test_a_detached_command_is_found_followed_and_stopped(reached: Reach) -> None:
     """It goes on when nobody looks, another notebook finds it, and stopping it ends all that it started."""
-    from multislice_nb.cluster.reach import reach
+    from multislice_nb.cluster.reaching import reach
 
     started = reached.shell.start("echo $$; sleep 300 & echo $!; wait", name="sleeper", distributed=False)
     with reach(reached.site.name) as elsewhere:

@@ -19,14 +19,14 @@ from multislice_nb.cloud.ssh_settings import IAP, google_ssh
 from multislice_nb.cluster import os_login
 from multislice_nb.cluster.access import public_key
 from multislice_nb.cluster.inventory import Worker
-from multislice_nb.cluster.reach import reach
+from multislice_nb.cluster.reaching import reach
 from multislice_nb.cluster.ways import proxy_commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from multislice_nb.cluster.reach import Reach
+    from multislice_nb.cluster.reaching import Reach
 
 WORKERS = (
     Worker(0, 0, 0, "n-0", "10.0.0.2", "10.0.0.2"),
