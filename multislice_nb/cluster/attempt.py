@@ -38,8 +38,7 @@ def attempt(body: Callable[[], Any], name: str) -> dict[str, Any]:
     reply: dict[str, Any]
     try:
         with interrupts.accepted():
-            value = body()
-        reply = {"ok": True, "value": pack(value)}
+            reply = {"ok": True, "value": pack(body())}
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are outcomes of a cell too
         reply = {"ok": False, "error": _describe_error(error, name)}
     flush()
@@ -87,6 +86,19 @@ def _handling(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]
         signal.signal(signal.SIGINT, previous)
 
 
+class _TooLargeError(Exception):
+    """A value has more bytes than are sent back; it is noticed before they are all there."""
+
+
+class _Buffer(io.BytesIO):
+    """Takes as many bytes as are sent back, and no more."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > LARGEST_VALUE:
+            raise _TooLargeError
+        return super().write(data)
+
+
 class Pickler(pickle.Pickler):
     """Sends JAX arrays as numpy arrays, so that who reads them needs no backend, nor the same devices."""
 
@@ -100,15 +112,25 @@ class Pickler(pickle.Pickler):
         return NotImplemented
 
 
+class _Sender(Pickler):
+    """Leaves on its devices what is too large to be sent back."""
+
+    def reducer_override(self, obj: object) -> Any:
+        jax = sys.modules.get("jax")
+        if jax is not None and isinstance(obj, jax.Array) and obj.nbytes > LARGEST_VALUE:
+            raise _TooLargeError
+        return super().reducer_override(obj)
+
+
 def pack(value: object) -> dict[str, Any]:
     """A value as `pickle` bytes where it can travel, else as the `text` of its repr."""
     try:
-        buffer = io.BytesIO()
-        Pickler(buffer, protocol=5).dump(value)
+        buffer = _Buffer()
+        _Sender(buffer, protocol=5).dump(value)
+    except _TooLargeError:
+        return {"text": _text(value), "why": f"it is more than {grouped(LARGEST_VALUE)} bytes pickled"}
     except Exception as error:  # noqa: BLE001 - any object may refuse to be pickled, in any way
         return {"text": _text(value), "why": f"it cannot be pickled: {error}"[:500]}
-    if buffer.tell() > LARGEST_VALUE:
-        return {"text": _text(value), "why": f"it is {grouped(buffer.tell())} bytes pickled"}
     return {"pickle": buffer.getvalue()}
 
 

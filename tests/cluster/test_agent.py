@@ -53,6 +53,30 @@ def test_what_cannot_travel_comes_as_text(shell: InteractiveShell, code: str, wh
     assert len(value.text) <= 10_000
 
 
+PARTS = """
+made = 0
+class Part:
+    def __reduce__(self):
+        global made
+        made += 1
+        {reduced}
+[Part() for _ in range(100)]
+"""
+
+
+def test_a_large_value_is_not_packed_to_its_end(shell: InteractiveShell) -> None:
+    """Once a value has more bytes than travel, no more of it is made."""
+    value = unpack(run(PARTS.format(reduced="return bytes, (bytes(1 << 20),)"))["value"])
+    assert "bytes pickled" in value.why
+    assert shell.user_ns["made"] == 4
+
+
+def test_packing_a_value_can_be_interrupted(shell: InteractiveShell) -> None:
+    """A value that takes long to pickle is ended by an interrupt, as its cell is."""
+    reply = run(PARTS.format(reduced="import signal; signal.raise_signal(signal.SIGINT)"))
+    assert (reply["error"]["ename"], shell.user_ns["made"]) == ("KeyboardInterrupt", 1)
+
+
 def test_error_names_the_line_of_the_cell(shell: InteractiveShell) -> None:
     """A failure says which line of the cell it came from, and shows no frame of ours."""
     error = run("def f():\n    return 1 / 0\nf()")["error"]
