@@ -31,6 +31,11 @@ __all__ = ["main"]
 STALE = ("MEGASCALE_", "JAX_COORDINATOR", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 """Prefixes of variables left by an earlier tenant that would make JAX wait for peers that are gone."""
 
+EARLIEST = ("PYTHON", "LD_", "DYLD_")
+"""Prefixes of variables that a process heeds only if it starts with them."""
+
+_STARTED_ANEW = "MULTISLICE_NB_STARTED_ANEW"
+
 CONNECTION_DEADLINE = 120.0
 """Seconds that an engine waits for its controller before it ends by itself."""
 
@@ -55,9 +60,7 @@ def main(argv: list[str]) -> None:
         os.setsid()
     (folder / f"{role}.pid").write_text(str(os.getpid()))
     (folder / f"{role}.end").unlink(missing_ok=True)
-    for name in [name for name in os.environ if name.startswith(STALE)]:
-        del os.environ[name]
-    os.environ.update(_kept_variables())
+    _take_kept_variables()
     os.environ.update(spec["environment"])
     os.environ["IPYTHONDIR"] = str(folder / "ipython")
     os.environ["MULTISLICE_NB_FOLDER"] = str(folder)
@@ -87,6 +90,21 @@ def _ignore_signals() -> None:
     """Leave to the child what is meant for it: the parent ends when that does."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+
+
+def _take_kept_variables() -> None:
+    """Have the user's variables in place of an earlier tenant's, as if this process had been started with them."""
+    if os.environ.pop(_STARTED_ANEW, ""):
+        return
+    for name in [name for name in os.environ if name.startswith(STALE)]:
+        del os.environ[name]
+    kept = _kept_variables()
+    paths = [os.environ.get("PYTHONPATH", ""), kept.get("PYTHONPATH", "")]
+    os.environ.update(kept)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # without ours nothing of this is found
+    if any(name.startswith(EARLIEST) for name in kept):
+        environment = os.environ | {_STARTED_ANEW: "1"}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - as it was started
 
 
 def _kept_variables() -> dict[str, str]:
@@ -172,12 +190,15 @@ def _see_it_end(folder: Path, role: str, child: int) -> None:
     stopped, when, kills = "", 0.0, oom_kills()
     while True:
         _, status = os.waitpid(child, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
+        if os.WIFSTOPPED(status):
+            when, later = time.time(), _after_stop(child)
+            if later is None:
+                stopped = f"stopped by {signal.Signals(os.WSTOPSIG(status)).name} and not continued, "
+                os.kill(child, signal.SIGKILL)
+                continue
+            status = later
+        if not os.WIFCONTINUED(status):
             break
-        when = time.time()
-        if not _continues(child):
-            stopped = f"stopped by {signal.Signals(os.WSTOPSIG(status)).name} and not continued, "
-            os.kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(status)
     end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
     if code == -signal.SIGKILL and not stopped and oom_kills() > kills:
@@ -185,15 +206,15 @@ def _see_it_end(folder: Path, role: str, child: int) -> None:
     (folder / f"{role}.end").write_text(f"{when if stopped else time.time()} {stopped}{end}\n")
 
 
-def _continues(child: int) -> bool:
-    """Whether a stopped process goes on soon: a gang cannot wait for one that does not."""
+def _after_stop(child: int) -> int | None:
+    """The status of a stopped process once it goes on or ends; None if it does not soon, and a gang cannot wait."""
     limit = time.monotonic() + STOPPED_DEADLINE
     while time.monotonic() < limit:
         pid, status = os.waitpid(child, os.WCONTINUED | os.WNOHANG)
-        if pid and os.WIFCONTINUED(status):
-            return True
+        if pid:
+            return status
         time.sleep(0.1)
-    return False
+    return None
 
 
 if __name__ == "__main__":

@@ -85,8 +85,10 @@ def watch(line: Connection, see_end: Callable[[], None]) -> None:
     ended = threading.Event()
 
     def wait() -> None:
-        see_end()
-        ended.set()
+        try:
+            see_end()
+        finally:
+            ended.set()
 
     threading.Thread(target=wait, name="see_end").start()
     try:
