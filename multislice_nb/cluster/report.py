@@ -165,7 +165,12 @@ def _with_followers(result: CellResult) -> CellResult:
 def _follows(worker: WorkerResult, loss: float) -> WorkerResult:
     """Mark what a collective says when its peer is gone: it comes in the same instant, but from the loss."""
     error = worker.error
-    if error is None or error.ename not in _RUNTIME_ERRORS or error.time < loss - SAME_INSTANT:
+    if (
+        error is None
+        or error.secondary
+        or error.ename not in _RUNTIME_ERRORS
+        or error.time < loss - SAME_INSTANT
+    ):
         return worker
     return replace(
         worker, error=replace(error, secondary=True, evalue=f"{error.ename}: {error.evalue}"[:300])
@@ -186,17 +191,18 @@ def place(dump: str, cell: str) -> dict[str, Any]:
 def worker_error(result: CellResult) -> errors.WorkerError:
     """One exception for a cell that failed: the first failure in time, the others folded below it."""
     first = result.first_error
-    if first is None:
-        raise AssertionError("the cell did not fail")
     if result.timed_out_after is not None or result.silent_for is not None:
-        late = ranks_text((e.worker.rank for e in result.errors if e is not None), total=result.total)
+        late = [e.worker.rank for e in result.errors if e is not None]
+        where = f" on {ranks_text(late, total=result.total)}" if late else ""
         what = (
-            f"The cell ran past its {result.timed_out_after:g} s on {late} and was stopped."
+            f"The cell ran past its {result.timed_out_after:g} s{where} and was stopped."
             if result.timed_out_after is not None
-            else f"No worker printed or ended for {result.silent_for:g} s; the cell was stopped on {late}."
+            else f"No worker printed or ended for {result.silent_for:g} s; the cell was stopped{where}."
         )
         waiting = _waiting([e for e in result.errors if e is not None], result.total)
         error: errors.WorkerError = errors.CellTimeoutError("\n".join([what, *waiting]), fix=_fix(result))
+    elif first is None:
+        raise AssertionError("the cell did not fail")
     else:
         cls = errors.WorkerLostError if first.ename in {"WorkerLost", GONE} else errors.WorkerError
         error = cls(_what(result, first), fix=_fix(result))

@@ -140,8 +140,12 @@ class CellResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the cell ended well everywhere."""
-        return all(worker.error is None for worker in self.workers)
+        """Whether the cell ended well everywhere, and by itself."""
+        return not self._was_stopped and all(worker.error is None for worker in self.workers)
+
+    @property
+    def _was_stopped(self) -> bool:
+        return self.timed_out_after is not None or self.silent_for is not None
 
     @property
     def first_error(self) -> RemoteError | None:
@@ -154,8 +158,9 @@ class CellResult:
 
         Raises:
             errors.WorkerError: Shows the first failure in time; its `result` is this object.
+            errors.CellTimeoutError: It was stopped, though it may have caught that and ended well.
         """
-        if self.first_error is not None:
+        if not self.ok:
             from multislice_nb.cluster.report import worker_error
 
             raise worker_error(self)
