@@ -105,8 +105,12 @@ async def aattach(
         formation = await recovered(queued_resource, form, deadline=repair_deadline, report=report)
     else:
         formation = await form()
-    cluster = Cluster(queued_resource, formation, patience)
-    await cluster.find_left()
+    try:
+        cluster = Cluster(queued_resource, formation, patience)
+        await cluster.find_left()
+    except BaseException:
+        await formation.leave()
+        raise
     registry.add(cluster)
     return cluster
 

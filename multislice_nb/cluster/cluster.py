@@ -326,6 +326,8 @@ class Cluster:
     def restart(self) -> None:
         """End all engines, blocked ones too, and start a new gang. Variables on the workers are lost.
 
+        A cell that runs is stopped, and one that waits for it fails.
+
         Raises:
             errors.StartError: A part did not start.
         """
@@ -342,8 +344,10 @@ class Cluster:
     async def adetach(self) -> None:
         """`detach`, to be awaited on the background loop."""
         self._forget()
-        await self._operator.receipts.give()
-        await self._formation.leave()
+        try:
+            await self._operator.receipts.give()
+        finally:
+            await self._formation.leave()
 
     def shutdown(self) -> None:
         """End the engines on all workers and let go of them. The slices stay. Nothing once it is detached."""

@@ -18,15 +18,14 @@ from multislice_nb.cluster.inventory import ranks_text
 from multislice_nb.cluster.scale import heartbeat_milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from multislice_nb.cluster.inventory import Worker
-    from multislice_nb.cluster.ssh import Connections
+    from multislice_nb.cluster.ssh import Completed, Connections
 
 __all__ = ["Engines", "Found"]
 
 _MODULE = "multislice_nb.cluster.engine"
-
 # Prints one JSON line: which of our processes live, which gang they are of, and how to reach the controller.
 _FIND = """
 import json, os, subprocess, sys
@@ -178,7 +177,11 @@ class Engines:
         patience: float = 2.0,
         ranks: Sequence[int] | None = None,
     ) -> None:
-        """End our processes: asked first, killed after `patience` seconds. Other people's are not touched."""
+        """End our processes: asked first, killed after `patience` seconds. Other people's are not touched.
+
+        Raises:
+            errors.ConnectError: Some workers could not be reached, and may have them still; names them.
+        """
         script = (
             f"cd; cd {shlex.quote(self.folder)} 2>/dev/null || exit 0\n"
             f"for role in {' '.join(roles)}; do\n"
@@ -190,7 +193,8 @@ class Engines:
             "done; rm -f engine.end controller.end connection.json formed.json profile/security/*.json; exit 0"
         )
         chosen = range(len(self._workers)) if ranks is None else ranks
-        await self._connections.run_all(dict.fromkeys(chosen, script), deadline=60)
+        _, unreached = await self._each({rank: self._connections.run(rank, script) for rank in chosen})
+        self._require_reached(unreached, "what the gang has there runs on")
 
     async def require_alive(self) -> None:
         """Make sure that every engine's process lives.
@@ -218,6 +222,7 @@ class Engines:
         on worker 0 there is no gang, whatever its end.
         """
         crashes = " ".join(f"-e SIG{name}" for name in ("SEGV", "ABRT", "BUS", "ILL", "FPE"))
+        crashes += " -e 'lack of memory'"
         script = (
             f"cd; cd {shlex.quote(self.folder)} 2>/dev/null || {{ echo reset; exit; }}\n"
             f'lives() {{ ps -o command= -p "$(cat $1.pid 2>/dev/null)" 2>/dev/null | grep -q {_MODULE}; }}\n'
@@ -241,7 +246,7 @@ class Engines:
         command = (
             f"cd; cd {folder} 2>/dev/null || exit 0; i=0\n"
             "while [ ! -s engine.end ] && [ $i -lt 20 ]; do sleep 0.1; i=$((i+1)); done\n"
-            f'cat engine.end 2>/dev/null || echo "$(date +%s) its end was not seen"; grep -v "^.Gloo. Rank" engine.log | tail -n {lines}'
+            f'{{ [ -s engine.end ] && cat engine.end; }} || echo "$(date +%s) its end was not seen"; grep -v "^.Gloo. Rank" engine.log | tail -n {lines}'
         )
         return {rank: text.strip() for rank, text in (await self._told(ranks, command, deadline)).items()}
 
@@ -266,17 +271,34 @@ class Engines:
 
     async def _told(self, ranks: Sequence[int], command: str, deadline: float) -> dict[int, str]:
         """What a command prints on each of some workers; those whose VM may be gone are left out."""
-        ended = await asyncio.gather(
-            *(self._connections.run(rank, command, deadline=deadline) for rank in ranks),
-            return_exceptions=True,
+        ended, _ = await self._each(
+            {rank: self._connections.run(rank, command, deadline=deadline) for rank in ranks}
         )
-        told = {}
-        for rank, end in zip(ranks, ended, strict=True):
-            if isinstance(end, BaseException) and not isinstance(end, errors.ConnectError):
+        return {rank: end.stdout for rank, end in ended.items()}
+
+    async def _each(
+        self, runs: Mapping[int, Awaitable[Completed]]
+    ) -> tuple[dict[int, Completed], dict[int, errors.ConnectError]]:
+        """Wait for all of these: by rank how each ended, and why the others were not reached."""
+        ended = await asyncio.gather(*runs.values(), return_exceptions=True)
+        done, unreached = {}, {}
+        for rank, end in zip(runs, ended, strict=True):
+            if isinstance(end, errors.ConnectError):
+                unreached[rank] = end
+            elif isinstance(end, BaseException):
                 raise end
-            if not isinstance(end, BaseException):
-                told[rank] = end.stdout
-        return told
+            else:
+                done[rank] = end
+        return done, unreached
+
+    def _require_reached(self, unreached: Mapping[int, errors.ConnectError], state: str) -> None:
+        if unreached:
+            first = unreached[min(unreached)]
+            raise errors.ConnectError(
+                f"{ranks_text(unreached, total=len(self._workers)).capitalize()} could not be reached, and {state}: "
+                f"{first.what}",
+                fix=first.fix,
+            ) from first
 
     def _enter(self, role: str) -> str:
         """Go to the cluster's folder and store this role's settings, which come on standard input."""
@@ -293,9 +315,10 @@ class Engines:
             f'nohup {shlex.quote(footing.python)} -m {_MODULE} "$PWD" {role} > {role}.log 2>&1 < /dev/null &'
         )
 
-    async def _all(self, awaitables: Mapping[int, Any], purpose: str) -> None:
-        ended = await asyncio.gather(*awaitables.values())
-        failed = {end.worker.rank: end for end in ended if end.exit_status != 0}
+    async def _all(self, runs: Mapping[int, Awaitable[Completed]], purpose: str) -> None:
+        ended, unreached = await self._each(runs)
+        self._require_reached(unreached, f"may not {purpose}")
+        failed = {rank: end for rank, end in ended.items() if end.exit_status != 0}
         if failed:
             end = failed[min(failed)]
             raise errors.StartError(

@@ -43,6 +43,9 @@ COORDINATOR_PORT = 8476
 KNOCK_DEADLINE = 10.0
 """Seconds for that port to answer the other workers: a firewall that drops packets never does."""
 
+LAUNCH = 10.0
+"""Seconds for the launch of a controller that is not wanted any more, so that it can be ended."""
+
 _CLIENT_PORTS = ("registration", "control", "mux", "task", "iopub", "notification", "broadcast")
 
 
@@ -130,10 +133,7 @@ class Formation:
         ranks = range(len(self.site.workers))
         try:
             self._report("starting engines")
-            _, connection = await asyncio.gather(
-                self.engines.start_engines(gang, {rank: self.site.environment(rank, gang) for rank in ranks}),
-                self.engines.start_controller(deadline=deadline),
-            )
+            connection = await self._start_processes(gang, deadline)
             self._report(f"waiting for {counted(len(ranks), 'engine')}")
             await self.engines.connect_engines(connection["engine"])
             link = self.link = await self._connect(connection["client"])
@@ -149,6 +149,19 @@ class Formation:
         except BaseException:
             with contextlib.suppress(errors.ClusterError):  # the first error is the one to tell
                 await self.engines.stop(patience=0.5)
+            raise
+
+    async def _start_processes(self, gang: str, deadline: float) -> dict[str, dict[str, Any]]:
+        """Start engines and controller side by side; the controller's connection info."""
+        environments = {worker.rank: self.site.environment(worker.rank, gang) for worker in self.site.workers}
+        controller = asyncio.create_task(self.engines.start_controller(deadline=deadline))
+        try:
+            await self.engines.start_engines(gang, environments)
+            return await controller
+        except BaseException:
+            await asyncio.wait({controller}, timeout=LAUNCH)  # it would come once all is cleaned up
+            controller.cancel()
+            await asyncio.gather(controller, return_exceptions=True)
             raise
 
     async def _initialize(self, deadline: float) -> list[dict[str, Any]]:
@@ -259,9 +272,10 @@ class Formation:
 
     async def leave(self) -> None:
         """Let go of the workers; what runs on them runs on."""
-        await self.keeper.stop()
-        await self._disconnect()
-        await self.connections.close()
+        async with contextlib.AsyncExitStack() as last:  # each, though the one before be interrupted
+            last.push_async_callback(self.connections.close)
+            last.push_async_callback(self._disconnect)
+            await self.keeper.stop()
 
     async def dissolve(self) -> None:
         """End our processes on all workers, then let go of them."""

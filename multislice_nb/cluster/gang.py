@@ -122,6 +122,7 @@ class Gang:
         self.records = {rank: Record(rank) for rank in requests}
         self.timed_out = False
         self.aborted = False
+        self.stopped = False
         self.abandoned = False
         self.changed = asyncio.Event()
 
@@ -229,6 +230,10 @@ class Gang:
         """Stop it for its silence."""
         self.aborted = True
 
+    def stop(self) -> None:
+        """Free its workers, whatever that takes."""
+        self.stopped = True
+
     async def _until_settled(self) -> None:
         """Wait for all; after the first failure, or at the deadline, only as long as the settings say."""
         settings = self._settings
@@ -239,9 +244,10 @@ class Gang:
             lost = self._has(State.LOST) or self._has(State.GONE)
             if lost or failed:
                 deadline = min(deadline, now + (settings.lost_grace if lost else settings.grace))
-            if (now >= deadline or self.aborted) and self.running and not self._away:
-                self.timed_out = not (lost or failed or self.aborted)
-                await self._stop(kill=settings.kill_stuck or lost, brief=lost)
+            asked = self.aborted or self.stopped
+            if (now >= deadline or asked) and self.running and not self._away:
+                self.timed_out = not (lost or failed or asked)
+                await self._stop(kill=settings.kill_stuck or lost or self.stopped, brief=lost)
                 return
 
     def _has(self, state: State) -> bool:

@@ -58,9 +58,12 @@ class CellHandle:
         Raises:
             errors.CellTimeoutError: It runs still after `timeout`.
             errors.WorkerError: It failed on a worker.
+            errors.ClusterError: It was cancelled.
         """
         try:
             result = self._future.result(timeout)
+        except concurrent.futures.CancelledError:
+            raise self._cancelled() from None
         except concurrent.futures.TimeoutError as error:
             if self._future.done():
                 raise
@@ -76,9 +79,18 @@ class CellHandle:
         self._future.cancel()
 
     def __await__(self) -> Generator[None, None, CellResult]:
-        result = yield from asyncio.wrap_future(self._future).__await__()
+        try:
+            result = yield from asyncio.wrap_future(self._future).__await__()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # who waits was cancelled too
+                raise
+            raise self._cancelled() from None
         result.raise_for_error()
         return result
+
+    def _cancelled(self) -> errors.ClusterError:
+        return errors.ClusterError(f"{self.name} was cancelled.", fix="Run it again if you want its result.")
 
     def __str__(self) -> str:
         state = "cancelled" if self._future.cancelled() else "ended" if self.done else "running"

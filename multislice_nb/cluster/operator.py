@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import secrets
 import time
+import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,6 +39,8 @@ Items: TypeAlias = "AsyncGenerator[CellProgress | CellResult, None]"
 """What an operation yields: its progress while it runs, and its result last."""
 
 
+_RESTARTED = "The gang was started anew meanwhile; variables on the workers are lost."
+
 TRACE_GRACE = 60.0
 """Seconds that an interrupted worker has at the least where it writes a trace before it answers."""
 
@@ -56,6 +60,8 @@ class Operator:
         """Requests that neither ended nor took an interrupt, by rank."""
         self._abandoned = False
         self._gang: Gang | None = None
+        self._restarting = 0
+        atexit.register(_leave_at_exit, weakref.ref(self))
 
     @property
     def running(self) -> tuple[frozenset[int], frozenset[int]]:
@@ -120,15 +126,32 @@ class Operator:
                 left.follow(lambda: self._formation.require_link().ranks)
             ) as looks:
                 async for look in looks:
+                    self._require_no_restart(f"{left.name} ended with the old one")
                     yield CellProgress.of(look.records, self._total, self._said_of(look))
             self.left = None
             self.receipts.owe(left.cell_id, left.records)
             yield result_of(left.records, self._formation.site.workers)
 
     async def restart(self) -> None:
-        """End all engines and start a new gang."""
-        async with self._turn:
-            await self._renew()
+        """End all engines, what runs on them and what waits for that, and start a new gang."""
+        self._restarting += 1
+        try:
+            async with self._turn:
+                await self._renew()
+        finally:
+            self._restarting -= 1
+
+    def _require_no_restart(self, state: str) -> None:
+        """Refuse what was asked of a gang that is to end.
+
+        Raises:
+            errors.ClusterError: Another is started in its place.
+        """
+        if self._restarting:
+            raise errors.ClusterError(
+                f"The gang of {self._formation.site.name} was started anew; {state}.",
+                fix="Run it again; variables on the workers are lost.",
+            )
 
     async def _renew(self) -> None:
         self._stuck, self.left, self._abandoned = {}, None, False
@@ -145,6 +168,7 @@ class Operator:
     ) -> Items:
         settings = self.settings if patience is None else replace(self.settings, interrupt_grace=patience)
         async with self._turn:
+            self._require_no_restart("nothing was run")
             async with contextlib.aclosing(self._until_reached()) as waits:
                 async for wait in waits:
                     yield wait
@@ -162,6 +186,8 @@ class Operator:
                 while not task.done():
                     await asyncio.wait({task}, timeout=TICK)
                     await care.attend()
+                    if self._restarting:
+                        gang.stop()
                     notices = tuple(filter(None, (*care.notices, self._journal.trouble)))
                     if gang.changed.is_set() or notices != told:
                         gang.changed.clear()
@@ -179,7 +205,9 @@ class Operator:
                 timed_out_after=timeout if gang.timed_out else None,
                 silent_for=self.settings.silence if gang.aborted else None,
             )
-            if self.settings.auto_restart and self._can_start(gang):
+            if gang.stopped:
+                result = replace(result, after=_RESTARTED)
+            elif self.settings.auto_restart and self._can_start(gang):
                 yield CellProgress.of(gang.records, self._total, ("Starting the gang anew.",))
                 result = replace(result, after=await self._started_anew())
             yield result
@@ -287,3 +315,10 @@ class Operator:
     async def _way_out(self) -> str:
         """From a broken gang: a new one, if it starts by itself, or how to start it."""
         return await self._started_anew() if self.settings.auto_restart else offer(self._formation.site.name)
+
+
+def _leave_at_exit(found: weakref.ref[Operator]) -> None:
+    """Have what runs on the workers outlive this Python, whose end cancels all that is under way here."""
+    operator = found()
+    if operator is not None and operator._gang is not None:  # noqa: SLF001 - it is this module's own
+        operator._gang.abandoned = True  # noqa: SLF001 - as above

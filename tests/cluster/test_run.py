@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import stat
 import subprocess
@@ -16,7 +17,8 @@ import pytest
 
 import multislice_nb as ms
 from multislice_nb import errors
-from multislice_nb.cluster import registry
+from multislice_nb._portal import sync
+from multislice_nb.cluster import Cluster, registry
 from multislice_nb.cluster.cluster import SubsetWarning
 from multislice_nb.cluster.formation import Formation
 from multislice_nb.cluster.journal import JournalWarning
@@ -24,7 +26,7 @@ from tests.gangs import interrupt_once_printed
 from tests.processes import gone
 
 if TYPE_CHECKING:
-    from multislice_nb.cluster import Cluster
+    from multislice_nb.cluster import CellHandle, CellResult
     from multislice_nb.cluster.progress import CellProgress
 
 BARRIER = "from jax.experimental import multihost_utils; multihost_utils.sync_global_devices('b')"
@@ -226,6 +228,8 @@ def test_timeout_names_who_was_late(hasty: Cluster) -> None:
         hasty.run("import jax, time\nif jax.process_index() == 3: time.sleep(1000)", timeout=1)
     assert "rank 3" in str(caught.value)
     assert "line 2" in str(caught.value)
+    with pytest.raises(errors.CellTimeoutError, match=r"ran past its 0.5 s and was stopped"):
+        hasty.run("import time\ntry: time.sleep(1000)\nexcept KeyboardInterrupt: pass", timeout=0.5)
     assert hasty.run("1").values == [1] * 4
 
 
@@ -250,29 +254,33 @@ def test_a_submitted_cell_runs_while_the_notebook_goes_on(hasty: Cluster) -> Non
     assert "on my way" in str(handle)
     endless = hasty.submit("import time\ntime.sleep(1000)")
     endless.cancel()
+    with pytest.raises(errors.ClusterError, match="was cancelled"):
+        endless.result(30)
+    with pytest.raises(errors.ClusterError, match="was cancelled"):
+        asyncio.run(awaited(endless))
     assert hasty.run("6").values == [6] * 4
+
+
+async def awaited(handle: CellHandle) -> CellResult:
+    """What a cell left, as a coroutine of the user's gets it."""
+    return await handle
 
 
 NOTEBOOK = """
 import sys
+import time
 import multislice_nb as ms
 
-ms.attach(sys.argv[1]).run(sys.argv[2], on_update=lambda progress: print(progress, flush=True))
+handle = ms.attach(sys.argv[1]).submit(sys.argv[2])
+while "step 3" not in str(handle): time.sleep(0.05)
 """
 
 
 @pytest.mark.timeout(120)
 def test_a_cell_outlives_the_notebook(cluster: Cluster) -> None:
-    """A notebook killed in the middle of a cell finds all its output and values when it attaches again."""
+    """A notebook that ends in the middle of a cell finds all its output and values when it attaches again."""
     code = "import time\nfor i in range(40): print('step', i, flush=True); time.sleep(0.1)\ni * i"
-    notebook = subprocess.Popen(
-        [sys.executable, "-c", NOTEBOOK, cluster.name, code], stdout=subprocess.PIPE, text=True
-    )
-    assert notebook.stdout is not None
-    while "step 3" not in notebook.stdout.readline():
-        assert notebook.poll() is None
-    notebook.kill()
-    notebook.communicate()
+    subprocess.run([sys.executable, "-c", NOTEBOOK, cluster.name, code], check=True)
     reattach(cluster)
     assert "was left here" in str(cluster)
     with pytest.raises(errors.ClusterError, match="left running"):
@@ -297,15 +305,32 @@ def reattach(cluster: Cluster) -> None:
         vars(cluster).pop(cached, None)
 
 
-def test_detach_and_attach_find_the_same_gang(cluster: Cluster) -> None:
-    """Engines outlive the notebook's connection, with their variables."""
+async def interrupted(seen: list[Cluster] | None = None, cluster: Cluster | None = None) -> None:
+    """What ends before it is done; with a list, the cluster that it was called for is added to that."""
+    if seen is not None and cluster is not None:
+        seen.append(cluster)
+    raise RuntimeError
+
+
+def test_detach_and_attach_find_the_same_gang(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines outlive the notebook's connection, with their variables; one that breaks off leaves nothing open."""
     cluster.run("import os\nkept = 7")
     pids = cluster.run("os.getpid()").values
     again = ms.attach(cluster.queued_resource)
     assert not cluster.alive
     assert again.run("kept").values == [7] * 4
     assert again.run("os.getpid()").values == pids
-    again.detach()
+    sync(again._operator.receipts.give)
+    with monkeypatch.context() as patch:
+        patch.setattr(again._operator.receipts, "give", interrupted)
+        with pytest.raises(RuntimeError):
+            again.detach()
+        assert not again._formation.connections.ranks
+        made: list[Cluster] = []
+        patch.setattr(Cluster, "find_left", lambda self: interrupted(made, self))
+        with pytest.raises(RuntimeError):
+            ms.attach(cluster.queued_resource)
+        assert [one._formation.connections.ranks for one in made] == [()]
     with pytest.raises(errors.ClusterError, match="detached"):
         again.run("1")
     reattach(cluster)
@@ -370,17 +395,28 @@ for step in range(100_000):
 
 @pytest.mark.timeout(120)
 def test_a_worker_that_sees_other_devices_is_named(cluster: Cluster) -> None:
-    """Before any cell, JAX must see all devices of all slices; words of an earlier tenant about slices do not survive."""
-    wrong = '{"JAX_NUM_CPU_DEVICES": "2", "MEGASCALE_NUM_SLICES": "7", "MEGASCALE_SLICE_ID": "6"}'
+    """JAX must see all devices of all slices, whatever variables say; a restart ends what runs and waits before it."""
+    wrong = '{"JAX_NUM_CPU_DEVICES": "2", "MEGASCALE_NUM_SLICES": "7", "MEGASCALE_SLICE_ID": "6", '
+    wrong += '"PYTHONPATH": "/mine"}'
     kept = "~/.multislice_nb/environment.json"
     cluster.shell.run(f"echo '{wrong}' > {kept}", ranks=2)
+    running = cluster.submit("import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.05)")
+    while "begun" not in str(running):
+        assert not running.done
+        time.sleep(0.05)
+    waiting = cluster.submit("1")
     with pytest.raises(errors.StartError) as caught:
         cluster.restart()
+    with pytest.raises(errors.WorkerError, match="The gang was started anew"):
+        running.result(30)
+    with pytest.raises(errors.ClusterError, match="nothing was run"):
+        waiting.result(30)
     assert "has device_count 14; 2 x v4-16 should give 16" in str(caught.value)
     cluster.shell.run(f"sed -i s/JAX_NUM_CPU_DEVICES/UNUSED/ {kept}", ranks=2)
     cluster.restart()
     code = "import os\nos.environ['MEGASCALE_NUM_SLICES'], os.environ['MEGASCALE_SLICE_ID']"
     assert cluster.run(code).values == [("2", "0"), ("2", "0"), ("2", "1"), ("2", "1")]
+    assert cluster.run("import sys\n'/mine' in sys.path").values == [False, False, True, False]
     cluster.shell.run(f"rm {kept}", ranks=2)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
+import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +14,10 @@ import pytest
 
 from multislice_nb import errors
 from multislice_nb._portal import sync
-from multislice_nb.cluster import GangSettings
+from multislice_nb.cluster import GangSettings, operator
+from multislice_nb.cluster.engines import Engines
 from multislice_nb.emulator import control
+from tests.processes import gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,6 +160,19 @@ def test_an_error_here_leaves_the_cell_to_be_collected(
     assert cluster.collect().stdout == whole(20)
 
 
+def test_the_end_of_python_stops_no_cell(cluster: Cluster) -> None:
+    """What Python's exit cancels here goes on on the workers, and is collected later."""
+    handle = cluster.submit(STEPS.format(count=20))
+    while "step 3" not in str(handle):
+        assert not handle.done
+        time.sleep(0.05)
+    operator._leave_at_exit(weakref.ref(cluster._operator))
+    handle.cancel()  # as the end of the background loop does
+    while cluster.running[0]:
+        time.sleep(0.05)
+    assert cluster.collect().stdout == whole(20)
+
+
 def test_commands_and_files_connect_again(cluster: Cluster) -> None:
     """Between cells a dropped connection is made anew by whatever needs it first."""
     sync(cluster._formation.connections.abort)
@@ -194,6 +211,24 @@ def test_an_interrupt_during_a_cut_says_that_the_cell_goes_on(cluster: Cluster) 
         with pytest.raises(errors.ConnectError, match="nothing can be interrupted"):
             cluster.interrupt()
     assert cluster.collect().stdout == whole(60)
+
+
+def test_how_an_engine_ended_is_read_from_its_worker(cluster: Cluster) -> None:
+    """A note of its end that a full disk left empty counts as none; the kernel's killing for memory is no reset."""
+    formation = cluster._formation
+    engines = Engines(formation.connections, formation.site.workers, {}, "ended")
+    make = (
+        f"cd && mkdir -p {engines.folder} && cd {engines.folder} && : > engine.end && echo last > engine.log"
+    )
+    sync(formation.connections.run, 1, make)
+    told = sync(engines.endings, [1])[1]
+    assert told.splitlines()[0].endswith("its end was not seen")
+    assert told.splitlines()[1] == "last"
+    assert "was reset" in sync(engines.vanished, 1)
+    note = "1.0 killed by SIGKILL; the kernel killed for lack of memory there meanwhile"
+    sync(formation.connections.run, 1, f"cd {engines.folder} && echo '{note}' > engine.end")
+    assert sync(engines.vanished, 1) == ""
+    sync(formation.connections.run, 1, f"rm -r {engines.folder}")
 
 
 def test_a_silent_cell_says_where_its_workers_stand(cluster: Cluster) -> None:
@@ -273,3 +308,13 @@ def test_a_loss_is_told_though_the_api_does_not_answer(cluster: Cluster) -> None
         finally:
             emulator.clear_faults()
     assert cluster.run("1").values == [1] * 4
+
+
+def test_a_shutdown_ends_whom_it_can_reach(cluster: Cluster) -> None:
+    """Workers that do not answer are named, and the engines of all others are ended all the same."""
+    pids = cluster.run("import os\nos.getpid()").values
+    with no_ssh("gang-1") as cut:
+        cut()
+        with pytest.raises(errors.ConnectError, match=r"Ranks 2-3 could not be reached, and what .* runs on"):
+            cluster.shutdown()
+    assert gone(pids[:2])
