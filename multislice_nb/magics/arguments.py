@@ -171,6 +171,7 @@ class Subcommand:
         body: What a cell below it is, if it takes one: `%%multislice sh`.
         pasted: A command of another tool that can be pasted after it, by its first word.
         ours: Arguments that such a command knows nothing of, and that stand before or behind it.
+        left: What is left when it is interrupted, and goes on; where it is left out, nothing.
         prefix: What is typed before its name.
     """
 
@@ -183,6 +184,7 @@ class Subcommand:
     body: Argument | None = None
     pasted: str = ""
     ours: tuple[str, ...] = ()
+    left: str = ""
     prefix: str = "%multislice"
 
     @property

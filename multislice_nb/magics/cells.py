@@ -42,7 +42,7 @@ _SHOWN = (
 
 
 class CellInterrupted(KeyboardInterrupt):
-    """A cell was interrupted, here and on its workers."""
+    """A cell or a line was interrupted; says what became of it."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"Interrupted: {self}"]

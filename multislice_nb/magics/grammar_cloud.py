@@ -107,6 +107,7 @@ CLOUD: tuple[Subcommand, ...] = (
         summary="Restart all workers of a queued resource; local files stay, variables are lost.",
         arguments=(NAME, ZONE),
         examples=("demo",),
+        left="workers that are being restarted go on with it: %multislice describe shows them.",
         python="qr.reset()",
     ),
     Subcommand(
@@ -118,6 +119,7 @@ CLOUD: tuple[Subcommand, ...] = (
             Argument(name="wait", flags=("--wait",), switch=True, help="Wait until it is ACTIVE"),
         ),
         examples=("demo",),
+        left="it may be gone and not asked for again yet: %multislice list shows whether it is there.",
         python="qr.recreate()",
     ),
     Subcommand(
@@ -149,6 +151,7 @@ CLOUD: tuple[Subcommand, ...] = (
             ),
         ),
         examples=("demo", "demo other --async"),
+        left="what is being deleted goes on by itself: %multislice list shows what is left.",
         python="qr.delete()",
     ),
     Subcommand(
@@ -163,6 +166,7 @@ CLOUD: tuple[Subcommand, ...] = (
             Argument(name="yes", flags=("--yes", "-y"), switch=True, help="Delete, with all slices"),
         ),
         examples=("", "--yes", "--yes old older"),
+        left="what is being deleted goes on by itself: %multislice reclaim shows what is left.",
         python="cloud.reclaim(), cloud.reclaim().sweep(['old'])",
     ),
 )

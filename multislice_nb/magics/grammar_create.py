@@ -238,5 +238,6 @@ CREATE = Subcommand(
     ),
     pasted="gcloud",
     ours=_OURS,
+    left="what was asked for by then may be there still: %multislice list shows it.",
     python="cloud.create('demo', accelerator_type='v4-16', node_count=2), cloud.request(…)",
 )

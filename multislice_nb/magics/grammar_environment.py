@@ -36,6 +36,7 @@ ENVIRONMENT: tuple[Subcommand, ...] = (
             REACHED,
         ),
         examples=("",),
+        left="some workers may be clean and others not: clean them again.",
         python="cluster.environment.clean()",
     ),
     Subcommand(
@@ -99,6 +100,7 @@ ENVIRONMENT: tuple[Subcommand, ...] = (
             REACHED,
         ),
         examples=("einops", "-r requirements.txt"),
+        left="some workers may have it and others not: install it again.",
         python="cluster.environment.install('einops')",
     ),
 )

@@ -183,6 +183,7 @@ EXPERIMENTS: tuple[Subcommand, ...] = (
             ),
         ),
         examples=("", "00", "00 -p embedding 256", "00 -m embedding 128,256 -p steps 3"),
+        left="its kernel was ended; %multislice runs shows how far it came.",
         python="ms.experiments.run('00', embedding=256), ms.experiments.run_matrix('00', {…})",
     ),
     Subcommand(

@@ -159,6 +159,7 @@ JOBS: tuple[Subcommand, ...] = (
             "train --accelerator-type v4-16 --node-count 2 --folder code python3 train.py",
             "night --accelerator-type v4-16 --notebook train.ipynb -p steps 1000",
         ),
+        left="it may be submitted already: %multislice job list shows it.",
         python="ms.jobs.submit('train', 'python3 train.py', folder='code', accelerator_type='v4-16')",
     ),
     Subcommand(
@@ -189,6 +190,7 @@ JOBS: tuple[Subcommand, ...] = (
             _STORE,
         ),
         examples=("train", "train --timeout 2h"),
+        left="the job goes on.",
         python="ms.jobs.get('train').wait()",
     ),
     Subcommand(
@@ -196,6 +198,7 @@ JOBS: tuple[Subcommand, ...] = (
         summary="Show the logs of a job's workers, in order of time.",
         arguments=_LOGS,
         examples=("train", "train --follow", "train --errors"),
+        left="the job goes on.",
         python="ms.jobs.get('train').logs(), .errors()",
     ),
     Subcommand(
@@ -209,6 +212,7 @@ JOBS: tuple[Subcommand, ...] = (
             _STORE,
         ),
         examples=("train", "train results"),
+        left="here is what had come by then: copy them again.",
         python="ms.jobs.get('train').results('results')",
     ),
     Subcommand(
@@ -216,6 +220,7 @@ JOBS: tuple[Subcommand, ...] = (
         summary="End a job: logs and results are kept, its slices are deleted.",
         arguments=(_NAME, _STORE),
         examples=("train",),
+        left="it may be cancelled already: %multislice job status shows it.",
         python="ms.jobs.get('train').cancel().ending()",
     ),
     Subcommand(
@@ -232,6 +237,7 @@ JOBS: tuple[Subcommand, ...] = (
             _STORE,
         ),
         examples=("train", "train --node-count 4"),
+        left="it may be submitted already: %multislice job list shows it.",
         python="ms.jobs.get('train').retry(node_count=4)",
     ),
     Subcommand(
@@ -239,6 +245,7 @@ JOBS: tuple[Subcommand, ...] = (
         summary="Remove the record, logs, results and checkpoints of a job that has ended.",
         arguments=(_NAME, _STORE),
         examples=("train",),
+        left="some of it may be there still: %multislice job list shows it; remove it again.",
         python="ms.jobs.get('train').remove()",
     ),
     Subcommand(

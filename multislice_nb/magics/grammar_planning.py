@@ -51,6 +51,7 @@ PLANNING: tuple[Subcommand, ...] = (
             "--accelerator-type v4-16 --slices 2 --strategy fsdp --batch 131072 --embedding 2048",
             "--accelerator-type v4-16 --slices 2 --strategies fsdp,tensor --batches 65536,131072",
         ),
+        left="plans that were made by then are kept, so that the same line goes on from there.",
         python="ms.plan(accelerator_type='v4-16', slices=2, strategy='fsdp', batch=131072)",
     ),
     Subcommand(
@@ -72,6 +73,7 @@ PLANNING: tuple[Subcommand, ...] = (
             ),
         ),
         examples=("--accelerator-type v4-16 --strategy fsdp --embedding 2048",),
+        left="plans that were made by then are kept, so that the same line goes on from there.",
         python="ms.largest_batch(accelerator_type='v4-16', strategy='fsdp')",
     ),
     Subcommand(

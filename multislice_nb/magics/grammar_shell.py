@@ -96,6 +96,7 @@ SHELL: tuple[Subcommand, ...] = (
             REACHED,
         ),
         examples=("code", "data/train.npz inputs/ --ranks 0"),
+        left="a worker has all of it or what it had before: push it again.",
         python="cluster.files.push('code')",
     ),
     Subcommand(
@@ -115,6 +116,7 @@ SHELL: tuple[Subcommand, ...] = (
             REACHED,
         ),
         examples=("trace.json profiles", "'logs/*.txt' --ranks 0"),
+        left="here is what had come whole by then: pull it again.",
         python="cluster.files.pull('trace.json')",
     ),
     _SH,
@@ -141,6 +143,7 @@ SHELL: tuple[Subcommand, ...] = (
             REACHED,
         ),
         examples=("train", "train --follow"),
+        left="the command goes on: %multislice ps shows it.",
         python="cluster.shell.find('train').output()",
     ),
     Subcommand(
@@ -152,6 +155,7 @@ SHELL: tuple[Subcommand, ...] = (
             REACHED,
         ),
         examples=("train",),
+        left="it may run on some workers still: %multislice ps shows where.",
         python="cluster.shell.find('train').stop()",
     ),
 )

@@ -52,6 +52,7 @@ SLICES: tuple[Subcommand, ...] = (
             ),
         ),
         examples=("demo", "demo --perform"),
+        left="maintenance that has begun goes on by itself: %multislice nodes shows the slices.",
         python="qr.maintenance(), qr.perform_maintenance()",
     ),
     Subcommand(

@@ -126,6 +126,7 @@ WORKERS: tuple[Subcommand, ...] = (
             ),
         ),
         examples=("demo", "demo --recover", "demo --silence 120 --abort-on-hang --auto-restart"),
+        left="nothing is attached by it; the next %multislice attach finds the gang that runs there, or starts one.",
         python="ms.attach(qr, recover=True)",
     ),
     Subcommand(
@@ -149,6 +150,7 @@ WORKERS: tuple[Subcommand, ...] = (
             OUTPUT,
         ),
         examples=("", "-o result"),
+        left="the cell goes on: %multislice collect gets its end.",
         python="cluster.collect()",
     ),
     Subcommand(
@@ -195,6 +197,7 @@ WORKERS: tuple[Subcommand, ...] = (
         summary="End the engines on all workers, blocked ones too, and start a new gang; variables are lost.",
         arguments=(_CLUSTER,),
         examples=("",),
+        left="the earlier gang may be gone, with its variables: %multislice restart starts a new one.",
         python="cluster.restart()",
     ),
     Subcommand(

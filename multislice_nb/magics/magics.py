@@ -92,7 +92,19 @@ class MultisliceMagics(Magics):
     multislice.getdoc = _overview  # type: ignore[union-attr]
 
     def _act(self, call: Call) -> Any:
-        return getattr(self.actions, call.command.method)(**call.values) if call.command else None
+        if call.command is None:
+            return None
+        try:
+            return getattr(self.actions, call.command.method)(**call.values)
+        except KeyboardInterrupt as stop:
+            if hasattr(stop, "_render_traceback_"):  # it knows more of what is left
+                raise
+            from multislice_nb.magics.cells import CellInterrupted
+
+            told = [*getattr(stop, "__notes__", ()), call.command.left]
+            raise CellInterrupted(
+                " ".join(filter(None, told)) or f"{call.command.magic} was stopped; nothing of it goes on."
+            ) from None
 
     def _cell(self, line: str, cell: str) -> Any:
         from multislice_nb.magics import parser

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +14,7 @@ import pytest
 
 from multislice_nb import errors
 from multislice_nb.cluster import registry
+from multislice_nb.magics.cells import CellInterrupted
 from multislice_nb.widgets.session import Session, current
 
 if TYPE_CHECKING:
@@ -170,6 +174,29 @@ def test_of_several_deletions_each_end_is_told(
     assert "\nwaiting deleted" in capsys.readouterr().out
     assert {"held", "kept"} <= set(connected("%multislice list").names)
     assert "waiting" not in connected("%multislice list").names
+
+
+def test_an_interrupt_says_what_is_left(
+    connected: Run, shell: InteractiveShell, fault: Callable[..., None]
+) -> None:
+    """An interrupted line ends in a sentence and no traceback, and takes back what only it was waiting for."""
+    fault("stock-out", generation="v4")
+    cloud = current().connected()
+
+    def interrupt() -> None:
+        while "nowhere" not in cloud.list().names:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    line = "%multislice create nowhere --accelerator-type v4-8 --zones us-central2-b --capacity-timeout 1h"
+    done = shell.run_cell(line)
+    thread.join()
+    assert isinstance(done.error_in_exec, CellInterrupted)
+    (told,) = done.error_in_exec._render_traceback_()
+    assert told == ("Interrupted: what was asked for by then may be there still: %multislice list shows it.")
+    assert "nowhere" not in cloud.list().names
 
 
 def test_two_requests_are_refused(connected: Run, shell: InteractiveShell) -> None:

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from multislice_nb.magics import parser
+from multislice_nb.magics.actions import Actions
 from multislice_nb.magics.grammar import CELL, GROUPS, SUBCOMMANDS, subcommand
+from multislice_nb.magics.magics import MultisliceMagics
 from multislice_nb.magics.reference import command_help, markdown, overview
 
 
@@ -24,6 +27,24 @@ def test_help_names_every_argument(command) -> None:
         read = parser.parse_cell(example, "1") if command.cell else parser.parse(f"{command.name} {example}")
         assert read.command is command
         assert not read.help
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS, ids=lambda command: command.name)
+def test_an_interrupt_of_any_line_is_a_sentence(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a line was at, its interrupt is told in words; what a call itself says of it comes first."""
+    magics = MultisliceMagics(InteractiveShell())
+    stop = KeyboardInterrupt()
+    stop.add_note("2 measurements are kept.")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise stop
+
+    monkeypatch.setattr(Actions, command.method, interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        magics._act(parser.Call(command))
+    (told,) = caught.value._render_traceback_()  # type: ignore[attr-defined]
+    assert told == f"Interrupted: 2 measurements are kept. {command.left}".rstrip()
+    assert not command.left or (command.left.endswith(".") and command.left[0].islower())
 
 
 def test_the_overview_names_every_subcommand() -> None:
