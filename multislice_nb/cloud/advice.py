@@ -73,6 +73,12 @@ _RULES: tuple[_Rule, ...] = (
         "Link one: gcloud billing projects link {project} --billing-account=…",
     ),
     _rule(
+        r"permissions? '?(?P<permission>tpu\.[\w.]+)'?",
+        errors.PermissionDeniedError,
+        "the account lacks permission {permission} in project {project}",
+        "Have an owner grant it: gcloud projects add-iam-policy-binding {project} --member=user:YOU --role=roles/tpu.admin",
+    ),
+    _rule(
         r"Quota(?: limit)? '(?P<quota>[^']+)'.{0,40}?(?:exceeded|exhausted)\.?\s*Limit:?\s*(?P<limit>\d+) in (?P<where>(?:region|zone) [\w-]+)",
         errors.QuotaExceededError,
         "quota {quota} is used up: the limit is {limit} in {where}",
@@ -145,12 +151,6 @@ _RULES: tuple[_Rule, ...] = (
         "List them: gcloud compute networks list --project={project}; name one with --network and --subnetwork.",
     ),
     _rule(
-        r"permissions? '?(?P<permission>tpu\.[\w.]+)'?",
-        errors.PermissionDeniedError,
-        "the account lacks permission {permission} in project {project}",
-        "Have an owner grant it: gcloud projects add-iam-policy-binding {project} --member=user:YOU --role=roles/tpu.admin",
-    ),
-    _rule(
         r"^(?=.*(force|nodes?))(?=.*(ACTIVE|has nodes|not empty|nodes? .*exist|delete the node)).*delet",
         errors.FailedPreconditionError,
         "it still has nodes",
@@ -208,7 +208,7 @@ def advise(trouble: Trouble) -> errors.CloudError:
         if found:
             words = _words(trouble, found.groupdict())
             what = f"{trouble.doing} failed: {rule.cause.format_map(words)}. The API said: {original}"
-            return rule.error(what, fix=rule.fix.format_map(words))
+            return _class(rule, trouble)(what, fix=rule.fix.format_map(words))
     kind, fix = _BY_CODE.get(trouble.code, (errors.CloudError, "Read the API's own words above."))
     return kind(
         f"{trouble.doing} failed ({trouble.code}): {original}", fix=fix.format_map(_words(trouble, {}))
@@ -251,6 +251,12 @@ def patience(status: QueuedResourceStatus) -> str | None:
         f"Over 15 minutes in {status.state}: Google's advice is to contact your account team. "
         f"Or try other zones at once: zones=[{_zones_text(status.accelerator_type)}]."
     )
+
+
+def _class(rule: _Rule, trouble: Trouble) -> type[errors.CloudError]:
+    """What may not be seen is not known to be gone, and may well be paid for."""
+    hidden = trouble.code in {"PERMISSION_DENIED", "UNAUTHENTICATED"}
+    return errors.PermissionDeniedError if hidden and rule.error is errors.NotFoundError else rule.error
 
 
 def _original(message: str) -> str:

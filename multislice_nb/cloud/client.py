@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.cloud import advice
@@ -11,11 +12,12 @@ from multislice_nb.cloud.provider import REQUEST_LABEL
 from multislice_nb.cloud.readings import node_status, queued_resource_status, short_name
 from multislice_nb.cloud.rest import from_rest
 from multislice_nb.cloud.retry import retrying
+from multislice_nb.cloud.times import parse_time
 from multislice_nb.cloud.wire import to_message
-from multislice_nb.errors import AlreadyExistsError, NotFoundError, UnavailableError
+from multislice_nb.errors import AlreadyExistsError, CloudError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from multislice_nb.cloud.channel import Clients
     from multislice_nb.cloud.request import QueuedResourceRequest
@@ -72,7 +74,8 @@ class TpuApi:
                 f"Creating {request.name}", zone, client.create_queued_resource, call, repeat=True
             )
         except AlreadyExistsError:
-            existing = await self.get_queued_resource(request.name, zone)
+            with _unsure(request.name, zone):
+                existing = await self.get_queued_resource(request.name, zone)
             if existing.labels.get(REQUEST_LABEL) != request_id:
                 raise
             return
@@ -97,6 +100,7 @@ class TpuApi:
         if "guaranteed" in body and "reservationName" not in body:
             # v2 has no word for reserved capacity without a reservation's name.
             body = await self._body(self._clients.v2alpha1, name, zone)
+        _forget_the_past(body)
         request = from_rest(body, name)
         labels = {key: value for key, value in request.labels.items() if not key.startswith("multislice-nb")}
         return request.replace(labels=labels, project=self._project, zone=zone)
@@ -270,7 +274,7 @@ class TpuApi:
     async def _accepted(self, doing: str, name: str, zone: str, operation: Any) -> None:
         """Wait until the request is queued, or until the operation says why it is not."""
         pause = _POLL_FROM
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError), _unsure(name, zone):
             async with asyncio.timeout(_ACCEPT_SECONDS):
                 while not operation.done:
                     with contextlib.suppress(NotFoundError):
@@ -281,3 +285,27 @@ class TpuApi:
                     operation = await self._operation(operation.name, doing)
         if operation.done:
             self._check(operation, doing)
+
+
+@contextlib.contextmanager
+def _unsure(name: str, zone: str) -> Iterator[None]:
+    """What fails after a request was sent says nothing about the request: it may be accepted."""
+    try:
+        yield
+    except CloudError as error:
+        raise UnavailableError(
+            f"{name} was asked for in {zone}, and what became of it is not known: {error.what}",
+            fix="See whether it is there: list(); it may get slices. " + error.fix,
+        ) from error
+
+
+def _forget_the_past(body: dict[str, Any]) -> None:
+    """Leave out the times of a queueing policy that are over: asked for again, it is not bound by them."""
+    policy = body.get("queueingPolicy", {})
+    now = datetime.now(UTC)
+    for holder, key in (
+        *((policy, key) for key in ("validAfterTime", "validUntilTime")),
+        *((policy.get("validInterval", {}), key) for key in ("startTime", "endTime")),
+    ):
+        if key in holder and parse_time(holder[key]) <= now:
+            del holder[key]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_transient", "retrying"]
 
-_RATE = re.compile(r"per (minute|second|day)|too many requests|rate|try again later", re.IGNORECASE)
+_RATE = re.compile(r"per (minute|second|day)|too many requests|\brate\b|try again later", re.IGNORECASE)
 
 
 def is_transient(error: BaseException) -> bool:
@@ -28,7 +28,9 @@ def is_transient(error: BaseException) -> bool:
     )
 
     if isinstance(error, (ResourceExhausted, TooManyRequests)):
-        return bool(_RATE.search(str(error))) and "PerProject" not in str(error)
+        # The message alone: details name a limit such as defaultPerMinutePerProject also where it is a rate.
+        by_words = bool(_RATE.search(error.message)) and "PerProject" not in error.message
+        return by_words or error.reason == "RATE_LIMIT_EXCEEDED"
     return isinstance(error, (ServiceUnavailable, DeadlineExceeded, Aborted))
 
 

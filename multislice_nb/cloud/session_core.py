@@ -141,8 +141,9 @@ class CloudCore:
                 sent, request_id=request_id, labels={OWNER_LABEL: self._id}
             )
         except CloudError as error:
-            # When the service was lost in between, nobody knows whether it was created: keep the entry.
-            if not isinstance(error, UnavailableError):
+            # When the service was lost in between, nobody knows whether it was created: keep the entry. What has
+            # no class of its own is no refusal that is known either.
+            if not isinstance(error, UnavailableError) and type(error) is not CloudError:
                 self.ledger.strike(request_id)
                 self.until_exit.discard(request_id)
             raise

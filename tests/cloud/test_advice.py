@@ -51,6 +51,21 @@ MESSAGES = [
         "lacks permission tpu.queuedresources.create",
     ),
     (
+        "PERMISSION_DENIED",
+        (
+            "Permission 'tpu.queuedresources.list' denied on resource "
+            "'//tpu.googleapis.com/projects/p/locations/us-west4-a' (or it may not exist)."
+        ),
+        errors.PermissionDeniedError,
+        "lacks permission tpu.queuedresources.list",
+    ),
+    (
+        "PERMISSION_DENIED",
+        "Permission denied on 'locations/us-west4-a' (or it may not exist).",
+        errors.PermissionDeniedError,
+        "zone us-west4-a does not exist for Cloud TPU, or the account may not use it",
+    ),
+    (
         "FAILED_PRECONDITION",
         "Billing account for project 12 is not found. Billing must be enabled",
         errors.PermissionDeniedError,
@@ -87,7 +102,8 @@ def test_known_messages_become_cause_and_fix(code, message, kind, words):
 
 def test_a_wrong_zone_is_answered_with_right_ones():
     """The fix for a type in the wrong zone lists zones by type."""
-    error = advise(Trouble("Creating q", "INVALID_ARGUMENT", MESSAGES[7][1], "", "p", "us-west4-a"))
+    message = "Accelerator type v4-16 is not available in zone us-west4-a"
+    error = advise(Trouble("Creating q", "INVALID_ARGUMENT", message, "", "p", "us-west4-a"))
     assert "v4: us-central2-b" in error.fix
 
 

@@ -117,8 +117,10 @@ def test_an_unknown_outcome_leaves_until_exit_and_a_refusal_does_not(in_memory, 
     with pytest.raises(UnavailableError):
         cloud.create("lost", accelerator_type="v4-8", until_exit=True)
     assert [entry.request_id for entry in cloud.ledger.entries()] == list(cloud.until_exit)
-    monkeypatch.setattr(cloud.provider, "create_queued_resource", raising(CloudError("No.", fix="Do not.")))
-    with pytest.raises(CloudError):
+    monkeypatch.setattr(
+        cloud.provider, "create_queued_resource", raising(PermissionDeniedError("No.", fix="Ask."))
+    )
+    with pytest.raises(PermissionDeniedError):
         cloud.create("no", accelerator_type="v4-8", until_exit=True)
     assert [entry.name for entry in cloud.ledger.entries()] == ["lost"]
     assert len(cloud.until_exit) == 1
