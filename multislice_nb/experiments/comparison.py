@@ -32,7 +32,8 @@ class Change:
     Attributes:
         strategy: Its name.
         batch_per_device: Its batch.
-        before: Median TFLOP/s per chip in the first file.
+        before: Median tokens per second and chip in the first file. Not FLOP/s, which a step that computes more than
+            it needs, as with rematerialisation, has more of.
         after: The same in the second.
         p: Chance of step times so different if nothing had changed, corrected for the number of configurations.
         significant: Whether p is at most the level asked for.
@@ -115,7 +116,7 @@ class Comparison:
         for name, form in forms.items():
             frame[name] = [form.format(value) for value in frame[name]]
         order = ["strategy", "batch_per_device", "before", "after", "ratio", "p", "verdict"]
-        return frame[order].rename(columns={"before": "TFLOP/s before", "after": "TFLOP/s after"})
+        return frame[order].rename(columns={"before": "tokens/s a chip before"})
 
 
 def compare(
@@ -127,8 +128,8 @@ def compare(
 ) -> Comparison:
     """Compare two sweeps configuration by configuration.
 
-    Steps of both are compared by the two-sided Mann-Whitney U test on TFLOP/s per chip, which asks nothing of their
-    distribution, and the p values of all configurations are corrected by Holm's method. Steps of one run share that
+    Steps of both are compared by the two-sided Mann-Whitney U test on tokens per second and chip, which asks nothing
+    of their distribution, and the p values of all configurations are corrected by Holm's method. Steps of one run share that
     run's circumstances (the machines, the neighbours on the network), which no test on them can see: what two runs
     of the same thing differ by is the measure of that.
 
@@ -162,8 +163,8 @@ def compare(
             Change(
                 strategy=first[key]["strategy"],
                 batch_per_device=first[key]["batch_per_device"],
-                before=first[key]["tflops_per_chip"],
-                after=second[key]["tflops_per_chip"],
+                before=_tokens_per_chip(first[key]) / first[key]["step_seconds"],
+                after=_tokens_per_chip(second[key]) / second[key]["step_seconds"],
                 p=value,
                 significant=value <= level,
             )
@@ -193,8 +194,12 @@ def _by_columns(results: Results, columns: Sequence[str]) -> dict[tuple[Any, ...
 
 
 def _rates(row: Row) -> list[float]:
-    flops = row["flops_per_device"] * row["devices"] / row["chips"] / 1e12
-    return [flops / second for second in row["step_seconds_all"]]
+    return [_tokens_per_chip(row) / second for second in row["step_seconds_all"]]
+
+
+def _tokens_per_chip(row: Row) -> float:
+    tokens: float = row["tokens_per_slice"] * row["slices"] / row["chips"]
+    return tokens
 
 
 def _p_value(first: Sequence[float], second: Sequence[float]) -> float:

@@ -27,11 +27,11 @@ def written(path: Path, seconds: dict[tuple[str, int], Any], **more: Any) -> Res
             "ici_fsdp": strategy,
             "batch_per_device": batch,
             "status": "ok",
-            "flops_per_device": 1e12,
-            "devices": 16,
+            "tokens_per_slice": 8,
+            "slices": 2,
             "chips": 8,
             "step_seconds_all": list(times),
-            "tflops_per_chip": 2 / float(np.median(times)),
+            "step_seconds": float(np.median(times)),
         }
         results.append(row | more)
     return results
@@ -53,6 +53,15 @@ def test_a_real_change_is_seen_and_noise_is_not(tmp_path: Path) -> None:
     assert "1 faster, 1 slower, 1 no difference seen" in str(result)
     assert list(result.frame["verdict"]) == [one.verdict for one in result.changes]
     assert "x1.1" in result._repr_html_()
+
+
+def test_more_flops_are_not_faster(tmp_path: Path) -> None:
+    """A step that computes more and takes longer for the same batch is slower, however many FLOP/s it has."""
+    plain = written(tmp_path / "a", {("fsdp", 8): noisy(0, 1.0)}, remat=False, flops_per_device=6e12)
+    again = written(tmp_path / "b", {("fsdp", 8): noisy(1, 1.2)}, remat=True, flops_per_device=8e12)
+    (change,) = compare(plain, again, on=["ici_fsdp", "batch_per_device"]).changes
+    assert (change.verdict, change.ratio) == ("slower", pytest.approx(1 / 1.2, rel=0.02))
+    assert "tokens/s a chip" in str(compare(plain, again, on=["ici_fsdp"]))
 
 
 def test_few_steps_prove_nothing(tmp_path: Path) -> None:
