@@ -19,7 +19,8 @@ def weak_scaling(frame: pd.DataFrame, *, title: str | None = None, theme: ThemeN
 
     Args:
         frame: Measurements: `strategy`, `slices`, `chips` (of all slices), `tflops_per_chip`. Where a strategy
-            has several batch sizes on a number of slices, its largest common one counts.
+            has several batch sizes, that of the most numbers of slices counts, of several the largest; one without
+            a batch size that two numbers of slices have is left out.
         title: Instead of a general one, as for predictions.
         theme: `light` or `dark`.
 
@@ -27,7 +28,7 @@ def weak_scaling(frame: pd.DataFrame, *, title: str | None = None, theme: ThemeN
         A figure; `table` has the total, the linear total and the efficiency of each point.
 
     Raises:
-        InvalidRequestError: If a column is missing, or all measurements are of one number of slices.
+        InvalidRequestError: If a column is missing, or no batch size was measured on two numbers of slices.
     """
     table = _table(frame)
     largest = float(table["total_tflops"].max())
@@ -64,28 +65,33 @@ def weak_scaling(frame: pd.DataFrame, *, title: str | None = None, theme: ThemeN
 def _table(frame: pd.DataFrame) -> pd.DataFrame:
     missing = [name for name in _NEEDED if name not in frame.columns]
     measured = frame if missing else frame[frame["tflops_per_chip"].notna()]
-    if missing or measured["slices"].nunique() < 2:
-        raise InvalidRequestError(
-            f"These results have no column {missing[0]}."
-            if missing
-            else "These results are of one number of slices.",
-            fix="Give measurements of the same strategies on at least two numbers of slices.",
-        )
-    rows = [
-        row
+    if missing:
+        raise _refused(f"These results have no column {missing[0]}.")
+    if measured["slices"].nunique() < 2:
+        raise _refused("These results are of one number of slices.")
+    groups = [
+        _one_batch(group)
         for _, group in told_apart(measured, by_slices=False).groupby("strategy", sort=False)
-        for row in _of_strategy(_one_batch(group))
     ]
+    rows = [row for group in groups if len(set(group["slices"])) > 1 for row in _of_strategy(group)]
+    if not rows:
+        raise _refused("No strategy of these results has one batch size on two numbers of slices.")
     return pd.DataFrame(rows)
 
 
+def _refused(what: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        what,
+        fix="Give measurements of the same strategies and batch sizes on at least two numbers of slices.",
+    )
+
+
 def _one_batch(group: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the largest batch that every number of slices has."""
+    """The rows of the batch that the most numbers of slices have, the largest of several."""
     if "batch_per_device" not in group.columns:
         return group
-    batches = [set(part["batch_per_device"]) for _, part in group.groupby("slices")]
-    common = set.intersection(*batches)
-    return group[group["batch_per_device"] == max(common)] if common else group
+    counts = group.groupby("batch_per_device")["slices"].nunique()
+    return group[group["batch_per_device"] == counts[counts == counts.max()].index.max()]
 
 
 def _of_strategy(group: pd.DataFrame) -> list[dict[str, object]]:

@@ -141,6 +141,11 @@ def test_weak_scaling_is_told_against_linear() -> None:
     assert "Predicted" in words(plotting.weak_scaling(pd.DataFrame(rows), title="Predicted"))
     with pytest.raises(InvalidRequestError, match="one number of slices"):
         plotting.weak_scaling(pd.DataFrame(rows[:2]))
+    mixed = pd.DataFrame(rows).iloc[[0, 2, 4]]  # 64, 128 and 256 on 1, 2 and 4 slices
+    with pytest.raises(InvalidRequestError, match="one batch size on two numbers of slices"):
+        plotting.weak_scaling(mixed)
+    two = plotting.weak_scaling(pd.concat([mixed, mixed.iloc[2:].assign(slices=8, chips=64)])).table
+    assert list(two["slices"]) == [4, 8]
     with pytest.raises(InvalidRequestError, match="no column chips"):
         plotting.weak_scaling(pd.DataFrame(rows).drop(columns="chips"))
 
