@@ -28,7 +28,7 @@ def predict_row(
 
     Args:
         row: With the columns of a sweep's results: workload (`mlp` if left out), its sizes, accelerator_type,
-            slices, the six degrees and batch_per_device.
+            slices, the six degrees, batch_per_device and remat (if not left out).
         batch: Another batch per device than the row's.
         calibration: Efficiencies.
     """
@@ -49,12 +49,14 @@ def predict_row(
 
 
 def _model(row: Mapping[Any, Any]) -> tuple[Model, int]:
-    """The model that a row is of, and the tokens of one row of its batch."""
+    """The model that a row is of, trained as the row was, and the tokens of one row of its batch."""
     embedding, layers = int(row["embedding"]), int(row["layers"])
     if row.get("workload", "mlp") == "mlp":
-        return Model.mlp(embedding, layers), 1
-    sizes = {name: int(row[name]) for name in ("heads", "sequence", "vocabulary")}
-    return Model.decoder(embedding=embedding, layers=layers, **sizes), sizes["sequence"]
+        model, tokens = Model.mlp(embedding, layers), 1
+    else:
+        sizes = {name: int(row[name]) for name in ("heads", "sequence", "vocabulary")}
+        model, tokens = Model.decoder(embedding=embedding, layers=layers, **sizes), sizes["sequence"]
+    return (model.recomputing() if float(row.get("remat") or 0) == 1 else model), tokens
 
 
 def calibrate(rows: Iterable[Mapping[Any, Any]]) -> Calibration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from multislice_nb.errors import InvalidRequestError
 
@@ -35,6 +35,7 @@ class Model:
             hides: scores of attention, logits, normalisation.
         streamed_flops_per_token: FLOPs of the small matrix products inside those passes, which are part of the
             FLOPs above.
+        forward_flops_per_parameter_and_token: FLOPs of the layers' pass forward, of the same.
     """
 
     parameters: float
@@ -47,6 +48,7 @@ class Model:
     optimizer_bytes: int = 0
     streamed_bytes_per_token: float = 0.0
     streamed_flops_per_token: float = 0.0
+    forward_flops_per_parameter_and_token: float = 2.0
 
     def __post_init__(self) -> None:
         if not self.feedforward:
@@ -96,6 +98,8 @@ class Model:
                 layers * (_SCORE_BYTES * heads * sequence + 2 * _FEATURE_PASSES * embedding) + 2 * vocabulary
             ),
             streamed_flops_per_token=12 * layers * sequence * embedding,
+            forward_flops_per_parameter_and_token=(2 * matrices + 4 * layers * sequence * embedding)
+            / parameters,
         )
 
     @classmethod
@@ -114,6 +118,16 @@ class Model:
         depth = layers or max(1, round((parameters / (12 * 128**2)) ** (1 / 3)))
         width = embedding or max(128, round((parameters / (12 * depth)) ** 0.5 / 128) * 128)
         return cls(parameters=parameters, layers=depth, embedding=width, gradient_bytes=4, optimizer_bytes=8)
+
+    def recomputing(self) -> Model:
+        """The same with its layers computed again in the pass backward, and a third more of what streams through HBM."""
+        extra = self.forward_flops_per_parameter_and_token
+        return replace(
+            self,
+            flops_per_parameter_and_token=self.flops_per_parameter_and_token + extra,
+            streamed_bytes_per_token=self.streamed_bytes_per_token * 4 / 3,
+            streamed_flops_per_token=self.streamed_flops_per_token * 4 / 3,
+        )
 
     def step_flops(self, tokens: float) -> float:
         """FLOPs of one training step over so many tokens."""

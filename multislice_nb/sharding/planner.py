@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_plans", "plan"]
 
-_FORWARD = 2  # FLOPs per parameter and token: of the 6 (Multislice overview) the pass backward takes 4
 _TIMEOUT = 900.0  # seconds; the largest topologies were seen to take 20
 
 
@@ -227,7 +225,7 @@ class _Reading:
         if self.model is None or self.batch is None:
             return None
         return predict(
-            replace(self.model, flops_per_parameter_and_token=self._flops(self.model)),
+            self.model.recomputing() if self.remat else self.model,
             self.shape,
             batch_per_chip=self.batch * self.generation.devices_per_chip,
             slices=self.slices,
@@ -235,10 +233,6 @@ class _Reading:
             generation=self.generation,
             calibration=self.calibration,
         )
-
-    def _flops(self, model: Model) -> float:
-        """FLOPs per parameter and token; layers that are computed again take those of the pass forward twice."""
-        return model.flops_per_parameter_and_token + (_FORWARD if self.remat else 0)
 
     def _closed_forms(self) -> tuple[float | None, dict[str, float], dict[str, float]]:
         if self.model is None or self.batch is None:

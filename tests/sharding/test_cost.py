@@ -150,6 +150,12 @@ def test_measurements_calibrate_the_model(
     for batch in batches:
         here = row | told | {"batch_per_device": batch}
         rows.append(here | {"step_seconds": 1.25 * predict_row(here).step_seconds, "date": "2025-01-01"})
+    again = predict_row(rows[0] | {"remat": True})
+    assert 1.2 < again.flops / predict_row(rows[0] | {"remat": False}).flops < 1.4
+    recomputed = [
+        one | {"remat": True, "step_seconds": 1.25 * predict_row(one | {"remat": True}).step_seconds}
+        for one in rows
+    ]
     found = calibrate([*rows, rows[0] | {"status": "oom"}])
     assert found.measurements == 3
     assert "3 measurements on v4-8" in found.source
@@ -158,6 +164,7 @@ def test_measurements_calibrate_the_model(
             one["step_seconds"], rel=0.02
         )
     assert calibration_path(tmp_path / "sweep.jsonl") == tmp_path / "sweep.calibration.json"
+    assert calibrate(recomputed).matmul_efficiency == pytest.approx(found.matmul_efficiency, rel=0.02)
     known_as = [one | {"accelerator_type": "v5p-8", "device_kind": "TPU v5p"} for one in rows]
     assert calibrate(known_as).measurements == 3
     with pytest.raises(InvalidRequestError, match="of cpu, which is not one kind of TPU"):
