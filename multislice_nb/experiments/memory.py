@@ -20,7 +20,13 @@ def available_bytes() -> int:
 
     available = int(psutil.virtual_memory().available)
     try:
-        limit, used = ((_CGROUP / f"memory.{name}").read_text().strip() for name in ("max", "current"))
+        limit, used, stat = (
+            (_CGROUP / f"memory.{name}").read_text().strip() for name in ("max", "current", "stat")
+        )
     except OSError:  # no container, or not Linux
         return available
-    return available if limit == "max" else max(0, min(available, int(limit) - int(used)))
+    if limit == "max":
+        return available
+    # Files that were read count as used, and the kernel gives up those not in use before it refuses memory.
+    cached = dict(line.split() for line in stat.splitlines()).get("inactive_file", "0")
+    return max(0, min(available, int(limit) - int(used) + int(cached)))

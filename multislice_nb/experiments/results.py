@@ -86,6 +86,10 @@ class Results:
         """One dictionary per measurement."""
         return list(self._rows.values())
 
+    def row(self, key: str) -> Row | None:
+        """The row of a measurement; None if it is not in the file."""
+        return self._rows.get(key)
+
     def ended(self, key: str) -> bool:
         """Whether a measurement is in the file and need not be tried again."""
         return key in self._rows and self._rows[key]["status"] in FINAL

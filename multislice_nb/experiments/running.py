@@ -80,7 +80,7 @@ class Run:
             ExperimentError: The file cannot be written, or one configuration after another fails.
             ClusterError: The workers could not be started again.
         """
-        left = [point for point in self.points if not results.ended(key_of(point, self._at(point)))]
+        left = [point for point in self.points if not self._ended(point, results)]
         last = None
         while left:
             yield self._progress(results, left, last)
@@ -137,6 +137,21 @@ class Run:
         seconds = slowest(rounds)
         return target is None or len(seconds) >= self.request.max_steps or spread(seconds) <= target
 
+    def _ended(self, point: Configuration, results: Results) -> bool:
+        """Whether a configuration need not be tried again."""
+        key = key_of(point, self._at(point))
+        row = results.row(key)
+        if row is None or not results.ended(key):
+            return False
+        if row["status"] == "skipped":
+            return self._skipped(point, results) is not None
+        return row["status"] == "ok" or self._is_too_large(row)
+
+    def _is_too_large(self, row: Row) -> bool:
+        """Whether what ran out of memory would again. What only a limit of then refused may be allowed by now."""
+        need = row.get("peak_bytes_per_device", 0) * row["devices"]
+        return not need or (self.memory_limit is not None and need > self.memory_limit)
+
     def _skipped(self, point: Configuration, results: Results) -> Row | None:
         """A row for a configuration that is not tried, since a smaller batch of the same ran out of memory."""
         if not self.request.adaptive:
@@ -146,6 +161,7 @@ class Run:
             row["batch_per_device"]
             for row in results.rows
             if row["status"] == "oom"
+            and self._is_too_large(row)
             and row["batch_per_device"] < point.batch_per_device
             and _apart_from_batch(row["key"]) == mine
         ]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from multislice_nb.errors import CellTimeoutError, InvalidRequestError, WorkerError, WorkerLostError
-from multislice_nb.experiments import LocalCluster
+from multislice_nb.experiments import LocalCluster, memory
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_worker_lives_on_between_calls(devices: LocalCluster) -> None:
@@ -48,6 +52,16 @@ def test_lost_and_stuck_workers_are_replaced() -> None:
         [third] = cluster.call("on_devices:process")
     assert len({first, second, third}) == 3
     assert not any(psutil.pid_exists(pid) for pid in (first, second, third))
+
+
+def test_files_in_the_cache_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container, what the kernel keeps of files that were read is free for whoever asks."""
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    for name, text in (("max", "9000"), ("current", "8000"), ("stat", "anon 3000\ninactive_file 4000\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert memory.available_bytes() == 9000 - 8000 + 4000
+    (tmp_path / "memory.max").write_text("max")
+    assert memory.available_bytes() > 5000
 
 
 def test_no_devices_is_refused() -> None:

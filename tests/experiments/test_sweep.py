@@ -145,17 +145,25 @@ def test_two_names_of_one_strategy_are_measured_once(devices: LocalCluster, tmp_
 def test_out_of_memory_is_a_row_and_larger_batches_are_not_tried(
     devices: LocalCluster, tmp_path: Path
 ) -> None:
-    """A batch over the memory limit is recorded, larger ones are skipped, other strategies go on."""
-    limit = 8 * 1_000_000
-    batches = [8, 40_000, 80_000]
+    """A batch over the limit is recorded, larger ones are skipped, and a limit that allows it has it tried again."""
+    limit = 8 * 200_000
+    batches = [8, 4_000, 8_000]
     results = measured(devices, tmp_path / "r", ["fsdp", "tensor"], batches, memory_limit=limit)
     ends = {(row["strategy"], row["batch_per_device"]): row for row in results.rows}
     for strategy in ("fsdp", "tensor"):
         assert ends[strategy, 8]["status"] == "ok"
-        assert ends[strategy, 40_000]["status"] == "oom"
-        assert ends[strategy, 40_000]["peak_bytes_per_device"] * 8 > limit
-        assert ends[strategy, 80_000]["status"] == "skipped"
-        assert "40000" in ends[strategy, 80_000]["message"]
+        assert ends[strategy, 4_000]["status"] == "oom"
+        assert ends[strategy, 4_000]["peak_bytes_per_device"] * 8 > limit
+        assert ends[strategy, 8_000]["status"] == "skipped"
+        assert "4000" in ends[strategy, 8_000]["message"]
+    before = (tmp_path / "r").read_bytes()
+    measured(devices, tmp_path / "r", ["fsdp"], batches, memory_limit=limit)
+    assert (tmp_path / "r").read_bytes() == before
+    enough = ends["fsdp", 4_000]["peak_bytes_per_device"] * 8
+    again = measured(devices, tmp_path / "r", ["fsdp"], batches, memory_limit=enough)
+    assert [row["status"] for row in again.rows[-2:]] == ["ok", "oom"]
+    again = measured(devices, tmp_path / "r", ["fsdp"], batches, memory_limit=8 * 10**9)
+    assert [row["status"] for row in again.rows if row["strategy"] == "fsdp"] == ["ok"] * 3
 
 
 def test_same_call_again_measures_nothing(devices: LocalCluster, tmp_path: Path) -> None:
