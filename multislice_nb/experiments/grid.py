@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from multislice_nb.errors import InvalidRequestError
@@ -12,7 +13,7 @@ from multislice_nb.experiments.workload import MLP, check
 from multislice_nb.sharding import Parallelism, parse_strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from multislice_nb.experiments.rows import Place
     from multislice_nb.experiments.training import Options
@@ -57,7 +58,7 @@ def grid(
             warmup=warmup,
         )
         for batch, model, option, (name, parallelism) in itertools.product(
-            _integers(batch_sizes), models, list(options), chosen
+            _listed(batch_sizes), models, list(options), chosen
         )
     ]
     if not points:
@@ -92,14 +93,14 @@ def subsets(slices: int | Iterable[int] | None, place: Place) -> list[Place]:
     """
     if slices is None:
         return [place]
-    counts = sorted(set(_integers(slices)))
+    counts = _listed(slices)
     for count in counts:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= place.slices:
             raise InvalidRequestError(
                 f"slices is {count!r}; {place.cluster} has {place.slices}.",
                 fix="Give numbers that it has, or sweep on clusters of other sizes into the same file (path).",
             )
-    return [place.first(count) for count in counts]
+    return [place.first(count) for count in sorted(set(counts))]
 
 
 def _strategies(given: str | Parallelism | Iterable[str | Parallelism]) -> list[str | Parallelism]:
@@ -107,8 +108,9 @@ def _strategies(given: str | Parallelism | Iterable[str | Parallelism]) -> list[
     return [given] if isinstance(given, (str, Parallelism)) else list(given)
 
 
-def _integers(given: int | Iterable[int]) -> list[int]:
-    return [given] if isinstance(given, int) else list(given)
+def _listed(given: int | Iterable[int]) -> list[int]:
+    """A single number is a list of one, and so is what is no number and will be refused as one."""
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
 def mlps(embedding: int | Sequence[int], layers: int | Sequence[int]) -> list[Workload]:
@@ -117,11 +119,5 @@ def mlps(embedding: int | Sequence[int], layers: int | Sequence[int]) -> list[Wo
     Raises:
         InvalidRequestError: A size is not a positive integer.
     """
-    sizes = list(itertools.product(_integers(embedding), _integers(layers)))
-    for width, depth in sizes:
-        for name, value in (("embedding", width), ("layers", depth)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidRequestError(
-                    f"{name} cannot be {value!r}.", fix="It must be a positive integer."
-                )
+    sizes = itertools.product(_listed(embedding), _listed(layers))
     return [MLP(embedding=width, layers=depth) for width, depth in sizes]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from multislice_nb.experiments.workload import Workload
+
+_EXPONENT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 
 _MODELS: dict[str, type[MLP | Transformer]] = {"mlp": MLP, "transformer": Transformer}
 
@@ -61,8 +64,12 @@ def read_request(source: Path | str | Mapping[str, Any]) -> SweepRequest:
 def _loaded(path: Path) -> Mapping[str, Any]:
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """As YAML 1.2 has it: PyYAML, which follows 1.1, takes 1e-4 and 8e9 for text."""
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506 - a safe loader
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequestError(
             f"The sweep file {path} cannot be read: {error}.", fix="Give the path of a YAML file."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from numbers import Real
 from typing import TYPE_CHECKING
 
 from multislice_nb.errors import InvalidRequestError
@@ -62,14 +63,14 @@ class SweepRequest:
 
     def __post_init__(self) -> None:
         faults = [
-            (f"{name} cannot be {value}.", "It must be more than 0.")
+            (f"{name} cannot be {value!r}.", "It must be a number above 0.")
             for name, value in (
                 ("target_spread", self.target_spread),
                 ("max_steps", self.max_steps),
                 ("timeout", self.timeout),
                 ("memory_limit", self.memory_limit),
             )
-            if value is not None and not value > 0
+            if value is not None and not (isinstance(value, Real) and value > 0)
         ]
         if faults:
             raise InvalidRequestError.of_faults("The sweep", faults)

@@ -6,12 +6,15 @@ Nothing here touches data until asked: `arguments` gives shapes with shardings, 
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from multislice_nb.errors import InvalidRequestError
 from multislice_nb.experiments import optimizers
 
 if TYPE_CHECKING:
@@ -41,6 +44,10 @@ class Options:
 
     def __post_init__(self) -> None:
         optimizers.check(self.optimizer)
+        if not isinstance(self.learning_rate, Real) or not math.isfinite(self.learning_rate):
+            raise InvalidRequestError(
+                f"learning_rate cannot be {self.learning_rate!r}.", fix="Give a number, such as 1e-4."
+            )
 
 
 class State(NamedTuple):

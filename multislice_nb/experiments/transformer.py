@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 from multislice_nb.errors import InvalidRequestError
 from multislice_nb.experiments import noise
 from multislice_nb.experiments.gather import gathered
-from multislice_nb.experiments.workload import IN_USE, PARAMETER
+from multislice_nb.experiments.workload import IN_USE, PARAMETER, check_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,18 +52,12 @@ class Transformer:
     dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        small = [
-            field.name
-            for field in dataclasses.fields(self)
-            if field.name != "dtype" and getattr(self, field.name) < 1
-        ]
-        if small or self.embedding % (2 * self.heads):
-            wrong = (
-                f"{small[0]} is less than 1" if small else f"{self.heads} heads do not share {self.embedding}"
-            )
+        sizes = {name: size for name, size in dataclasses.asdict(self).items() if name != "dtype"}
+        check_sizes("The transformer", **sizes)
+        if self.embedding % (2 * self.heads):
             raise InvalidRequestError(
-                f"A transformer cannot be made: {wrong}.",
-                fix="Take positive sizes, and an embedding that is an even number for each head.",
+                f"A transformer cannot be made: {self.heads} heads do not share {self.embedding}.",
+                fix="Take an embedding that is an even number for each head.",
             )
 
     @property

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from multislice_nb.errors import ParallelismError
+from multislice_nb.errors import InvalidRequestError, ParallelismError
 from multislice_nb.experiments import noise
 from multislice_nb.experiments.gather import gathered
 
@@ -103,6 +103,9 @@ class MLP:
     layers: int = 4
     dtype: str = "bfloat16"
 
+    def __post_init__(self) -> None:
+        check_sizes("The MLP", embedding=self.embedding, layers=self.layers)
+
     @property
     def name(self) -> str:
         """`mlp`."""
@@ -176,6 +179,21 @@ class MLP:
         matrix's share, 1/(2L), is never needed since the data is not trained.
         """
         return (6 - 1 / self.layers) * batch * self.parameters
+
+
+def check_sizes(model: str, **sizes: object) -> None:
+    """Refuse a size that a model cannot have.
+
+    Raises:
+        InvalidRequestError: One of them is not a positive integer.
+    """
+    faults = [
+        (f"{name} cannot be {value!r}.", "It must be a positive integer.")
+        for name, value in sizes.items()
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1
+    ]
+    if faults:
+        raise InvalidRequestError.of_faults(model, faults)
 
 
 def check(workload: Workload, parallelism: Parallelism) -> None:

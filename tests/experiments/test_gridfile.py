@@ -77,12 +77,29 @@ def test_slices_are_a_dimension_of_the_grid() -> None:
         ({"options": [{"optimiser": "sgd"}]}, "Did you mean optimizer"),
         ({"strategies": [{"fsdp": 8}]}, "not a part of a strategy"),
         ({"options": ["adam"]}, "does not say which options"),
+        ({"workloads": [{"mlp": {"layers": 0}}]}, "layers cannot be 0"),
+        ({"workloads": [{"transformer": {"sequence": "8"}}]}, "sequence cannot be '8'"),
+        ({"options": [{"learning_rate": "fast"}]}, "learning_rate cannot be 'fast'"),
+        ({"timeout": "long"}, "timeout cannot be 'long'"),
     ],
 )
 def test_wrong_words_are_named(content: dict[str, Any], words: str) -> None:
-    """A word that is not known is refused with the nearest one that is."""
+    """A word that is not known is refused with the nearest one that is, and a value that cannot be by its name."""
     with pytest.raises(InvalidRequestError, match=words):
         read_request(content)
+
+
+def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
+    """8e9 and 1e-4 in a file are the numbers that they are in Python, and text in quotes stays text."""
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "strategies: ['1e3']\nbatch_sizes: [8]\nmemory_limit: 8e9\ntarget_spread: .5e-1\n"
+        "options: {learning_rate: 1e-3}\n"
+    )
+    request = read_request(file)
+    assert (request.memory_limit, request.target_spread) == (8e9, 0.05)
+    assert request.options == [Options(learning_rate=1e-3)]
+    assert request.strategies == ["1e3"]
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", None])

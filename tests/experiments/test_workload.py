@@ -154,7 +154,7 @@ def test_impossible_transformers_are_refused() -> None:
     """Heads that do not share the embedding, and sizes below one, are refused."""
     with pytest.raises(InvalidRequestError, match="8 heads do not share 100"):
         Transformer(embedding=100, heads=8)
-    with pytest.raises(InvalidRequestError, match="layers is less than 1"):
+    with pytest.raises(InvalidRequestError, match="layers cannot be 0"):
         Transformer(layers=0)
     with pytest.raises(ParallelismError, match="3 shards along tensor"):
         check(Transformer(), Parallelism(ici_tensor=3))
