@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import multiprocessing
+import pickle
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from multislice_nb import _portal
 from multislice_nb.errors import CellTimeoutError, InvalidRequestError, WorkerError, WorkerLostError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class LocalCluster:
@@ -54,10 +58,15 @@ class LocalCluster:
         self, function: str, *args: Any, timeout: float | None = None, **kwargs: Any
     ) -> list[Any]:
         """`call`, awaitable. Cancelling it stops the worker."""
-        future = self._started().submit(_call, function, args, kwargs)
+        import cloudpickle
+
+        future: Future[bytes] | None = None
         try:
+            # What was typed into a notebook is sent whole: the worker has another main module.
+            asked = cloudpickle.dumps((function, args, kwargs))
+            future = self._started().submit(_call, asked)
             async with asyncio.timeout(timeout):
-                return [await asyncio.wrap_future(future)]
+                return [pickle.loads(await asyncio.wrap_future(future))]  # noqa: S301 - of our own worker
         except BrokenProcessPool as error:
             self.shutdown()
             raise WorkerLostError(
@@ -65,7 +74,7 @@ class LocalCluster:
                 fix="It is started again by the next call; if memory was short, ask for less.",
             ) from error
         except TimeoutError as error:
-            if future.done():
+            if future is None or future.done():
                 raise _failed(function, error) from error
             self.shutdown()
             raise CellTimeoutError(
@@ -129,6 +138,9 @@ def _prepare(devices: int | None) -> None:
         jax.config.update("jax_num_cpu_devices", devices)
 
 
-def _call(function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(asked: bytes) -> bytes:
+    import cloudpickle
+
+    function, args, kwargs = pickle.loads(asked)  # noqa: S301 - of our own parent process
     module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)(*args, **kwargs)
+    return bytes(cloudpickle.dumps(getattr(importlib.import_module(module), name)(*args, **kwargs)))

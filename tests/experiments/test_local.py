@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +13,7 @@ import psutil
 import pytest
 
 from multislice_nb.errors import CellTimeoutError, InvalidRequestError, WorkerError, WorkerLostError
-from multislice_nb.experiments import LocalCluster, memory
+from multislice_nb.experiments import MLP, LocalCluster, memory, sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,12 +40,34 @@ def test_exception_in_the_worker_is_the_cause() -> None:
         assert cluster.call("on_devices:process") == pid
 
 
+def test_what_was_typed_into_a_notebook_is_sent(devices: LocalCluster, tmp_path: Path) -> None:
+    """A model whose class only this process has is measured like any other."""
+
+    class Mine(MLP):
+        """Of this function alone: nobody else can import it."""
+
+    results = sweep(
+        ["fsdp"], [8], workloads=[Mine(32, 1)], steps=2, cluster=devices, path=tmp_path / "r", progress=print
+    )
+    assert [row["status"] for row in results.rows] == ["ok"]
+
+
 def test_lost_and_stuck_workers_are_replaced() -> None:
     """A worker that dies or runs past its deadline is named, and the next call has a new one; none is left."""
     with LocalCluster(1) as cluster:
         [first] = cluster.call("on_devices:process")
         with pytest.raises(WorkerLostError):
             cluster.call("on_devices:die")
+        [second] = cluster.call("on_devices:process")
+        os.kill(second, signal.SIGKILL)
+        pool = cluster._pool
+        assert pool is not None
+        end = time.monotonic() + 60
+        while not pool._broken:  # type: ignore[attr-defined]  # that nobody is there is known before it is asked
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        with pytest.raises(WorkerLostError):
+            cluster.call("on_devices:process")
         [second] = cluster.call("on_devices:process")
         begun = time.monotonic()
         with pytest.raises(CellTimeoutError, match=r"0\.5 s"):
