@@ -66,7 +66,8 @@ class LocalCluster:
             asked = cloudpickle.dumps((function, args, kwargs))
             future = self._started().submit(_call, asked)
             async with asyncio.timeout(timeout):
-                return [pickle.loads(await asyncio.wrap_future(future))]  # noqa: S301 - of our own worker
+                answered: bytes = await asyncio.wrap_future(future)
+                return [pickle.loads(answered)]  # noqa: S301 - of our own worker
         except BrokenProcessPool as error:
             self.shutdown()
             raise WorkerLostError(

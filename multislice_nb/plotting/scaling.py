@@ -91,7 +91,8 @@ def _one_batch(group: pd.DataFrame) -> pd.DataFrame:
     if "batch_per_device" not in group.columns:
         return group
     counts = group.groupby("batch_per_device")["slices"].nunique()
-    return group[group["batch_per_device"] == counts[counts == counts.max()].index.max()]
+    chosen: pd.DataFrame = group[group["batch_per_device"] == counts[counts == counts.max()].index.max()]
+    return chosen
 
 
 def _of_strategy(group: pd.DataFrame) -> list[dict[str, object]]:

@@ -63,7 +63,7 @@ def test_lost_and_stuck_workers_are_replaced() -> None:
         pool = cluster._pool
         assert pool is not None
         end = time.monotonic() + 60
-        while not pool._broken:  # type: ignore[attr-defined]  # that nobody is there is known before it is asked
+        while not pool._broken:  # that nobody is there is known before it is asked
             assert time.monotonic() < end
             time.sleep(0.01)
         with pytest.raises(WorkerLostError):
