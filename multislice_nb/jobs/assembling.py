@@ -144,6 +144,17 @@ class Assembly:
                 key, {"time": time.time(), "rank": silent[0], "by": worker.rank}
             ):
                 log.warning("%s is silent for %.0f s: resetting all slices", who, limits.boot_timeout)
-                worker.own.reset()
+                self._reset(key, who)
         except OSError as error:
             log.warning("could not see to %s: %s", who, error)
+
+    def _reset(self, key: str, who: str) -> None:
+        """Ask for the reset; one that failed is none, and does not count."""
+        gang = self._worker.gang
+        try:
+            self._worker.own.reset()
+        except PermissionError as error:
+            gang.end("failed", f"{who} stays silent, and this job may not reset its slices: {error}")
+        except OSError:
+            gang.store.remove(key)
+            raise

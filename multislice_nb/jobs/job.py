@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -157,6 +158,7 @@ class Job:
         attempt: int | None = None,
         follow: bool = False,
         supervisor: bool = False,
+        errors: bool = False,
     ) -> Iterator[LogLine]:
         """Lines of its newest run's logs, in order of time.
 
@@ -165,6 +167,7 @@ class Job:
             attempt: Of this attempt; all when None.
             follow: Go on with what comes until the run has ended.
             supervisor: What the supervisors themselves logged, instead of the command.
+            errors: Only lines that look like errors.
 
         Raises:
             InvalidRequestError: There is no such worker.
@@ -178,7 +181,7 @@ class Job:
             return status.is_over and (not status.queued_resource or len(finals) >= spec.workers)
 
         pause = _NEAR_PAUSE if self.store.is_near else 2.0
-        return read_logs(
+        lines = read_logs(
             self._run_store(),
             spec,
             ranks=ranks,
@@ -188,10 +191,11 @@ class Job:
             pause=pause,
             supervisor=supervisor,
         )
+        return (line for line in lines if not errors or re.search(ERRORS, line.text))
 
     def errors(self, *, attempt: int | None = None) -> list[LogLine]:
         """Lines that look like errors, of all workers, the first in time first."""
-        return self.search(ERRORS, attempt=attempt)
+        return list(self.logs(attempt=attempt, errors=True))
 
     def search(
         self, pattern: str, *, ranks: Collection[int] | None = None, attempt: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multislice_nb.cloud.display import html_table, text_table
+from multislice_nb.errors import MultisliceError
 from multislice_nb.jobs.job import Job
 from multislice_nb.jobs.status import JobStatus
 from multislice_nb.jobs.store import Store
@@ -42,10 +43,32 @@ def get(name: str, *, store: str | Path | Store | None = None, cloud: Cloud | No
 
 
 def list_jobs(*, store: str | Path | Store | None = None, cloud: Cloud | None = None) -> Jobs:
-    """All jobs of a store, the newest first; what is left of jobs that have ended is cleaned up on the way."""
+    """All jobs of a store, the newest first; what is left of jobs that have ended is cleaned up on the way.
+
+    Where one cannot be looked at, that is told in its place.
+    """
     place = _store(store)
-    found = [Job(place, name, cloud=cloud).tend() for name in place.list("jobs")]
+    found = [_tended(place, name, cloud) for name in place.list("jobs")]
     return Jobs(sorted(found, key=lambda status: -status.submitted))
+
+
+def _tended(store: Store, name: str, cloud: Cloud | None) -> JobStatus:
+    try:
+        return Job(store, name, cloud=cloud).tend()
+    # A document that somebody has spoilt is of any form.
+    except (MultisliceError, ValueError, TypeError, KeyError, AttributeError) as error:
+        what = error.what if isinstance(error, MultisliceError) else f"its record is broken: {error}"
+        return JobStatus(
+            name=name,
+            run=0,
+            state="unknown",
+            reason=" ".join(what.split()),
+            queued_resource="",
+            submitted=0.0,
+            ended=None,
+            attempts=(),
+            workers=(),
+        )
 
 
 def _store(store: str | Path | Store | None) -> Store:

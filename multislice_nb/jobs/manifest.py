@@ -9,6 +9,7 @@ node selectors, the exclusive placement of a slice on a node pool, the resource 
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,11 @@ _PORTS = (8471, 8080, 8431, _COORDINATOR_PORT)
 _DISRUPTION = {
     "rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
 }
+
+
+def _literal(text: str) -> str:
+    """A text in which Kubernetes expands no `$(VARIABLE)`, and takes no `$$` for its own escape."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def _label(name: str) -> dict[str, Any]:
@@ -175,11 +181,11 @@ def _pod(
             {
                 "name": "worker",
                 "image": image,
-                "command": ["bash", "-c", _script(spec, kind)],
+                "command": ["bash", "-c", _literal(_script(spec, kind))],
                 "env": [
                     {"name": "MULTISLICE_NB_SLICE_ID", "valueFrom": _label("job-index")},
                     {"name": "JOBSET_RESTART_ATTEMPT", "valueFrom": _label("restart-attempt")},
-                    *({"name": name, "value": value} for name, value in sorted(variables.items())),
+                    *({"name": name, "value": _literal(value)} for name, value in sorted(variables.items())),
                 ],
                 "ports": [{"containerPort": port} for port in _PORTS],
                 "resources": {"requests": chips, "limits": chips},

@@ -106,7 +106,8 @@ class JobStatus:
     Attributes:
         name: Its name.
         run: Which submission.
-        state: queued, starting, running, repairing, or one of `OUTCOMES`.
+        state: queued, starting, running, repairing, or one of `OUTCOMES`; unknown in a list, where it could not be
+            looked at.
         reason: Why it ended, or what it waits for.
         queued_resource: The queued resource's state; empty where it is gone, `elsewhere` while it is on an
             emulator that this process does not talk to.

@@ -91,4 +91,5 @@ class OwnQueuedResource:
             if error.code == 404:
                 return None
             detail = error.read().decode(errors="replace")[:300]
-            raise OSError(f"{method} {path}: HTTP {error.code} {detail}") from error
+            kind = PermissionError if error.code in {401, 403} else OSError
+            raise kind(f"{method} {path}: HTTP {error.code} {detail}") from error

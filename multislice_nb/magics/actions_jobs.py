@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -96,17 +97,16 @@ class JobActions(Base):
     ) -> Note | None:
         """`job logs`."""
         job, wanted = self._job(name, store), _pattern(grep)
-        if errors:
-            texts = [str(line) for line in job.errors(attempt=attempt) if wanted.search(line.text)]
-            return Note("\n".join(texts[:lines]) or _nothing(grep, "No errors."))
-        found = job.logs(ranks=ranks, attempt=attempt, follow=follow, supervisor=supervisor)
+        found = job.logs(ranks=ranks, attempt=attempt, follow=follow, supervisor=supervisor, errors=errors)
         read = (line for line in found if wanted.search(line.text))
-        if follow or lines is None:
+        if follow or (lines is None and not errors):
             for line in read:
                 print(line, flush=True)
             return None
-        texts = [str(line) for line in collections.deque(read, maxlen=lines)]
-        return Note("\n".join(texts) or _nothing(grep, "Nothing was logged yet."))
+        kept = itertools.islice(read, lines) if errors else collections.deque(read, maxlen=lines)
+        return Note(
+            "\n".join(map(str, kept)) or _nothing(grep, "No errors." if errors else "Nothing was logged yet.")
+        )
 
     def job_results(self, name: str, folder: str | None = None, *, store: str | None = None) -> Note:
         """`job results`."""

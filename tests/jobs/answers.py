@@ -22,7 +22,7 @@ class Google(ThreadingHTTPServer):
     """Answers those who bring a token.
 
     Attributes:
-        refusals: Statuses with which the next ones who ask for a secret are refused.
+        refusals: Statuses with which the next ones who ask for a secret, or a reset, are refused.
         deleted: What was to be deleted.
     """
 
@@ -54,6 +54,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(self.server.refusals.pop(0), {})
         else:
             self._answer(200, {"payload": {"data": b64encode(SECRET.encode()).decode()}})
+
+    def do_POST(self) -> None:
+        """Accept whatever is to be done."""
+        self._answer(self.server.refusals.pop(0) if self.server.refusals else 200, {})
 
     def do_DELETE(self) -> None:
         """Note what is to go."""

@@ -41,6 +41,10 @@ def test_a_job_from_a_shell(cloud: Cloud, tmp_path: Path, capsys: pytest.Capture
     assert "no rank 7" in capsys.readouterr().err
     assert job("logs", "shell", *store, "--errors") == 0
     assert capsys.readouterr().out == "[1:0] KeyError: x\n"
+    assert job("logs", "shell", *store, "--errors", "--ranks", "1") == 1
+    assert "no rank 1" in capsys.readouterr().err
+    assert job("logs", "shell", *store, "--errors", "--follow", "--supervisor") == 0
+    assert capsys.readouterr().out == ""
     assert job("list", *store) == 0
     assert "succeeded" in capsys.readouterr().out
     assert job("results", "shell", str(tmp_path / "here"), *store) == 0

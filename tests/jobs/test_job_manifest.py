@@ -53,6 +53,15 @@ def pod(manifest: dict[str, Any]) -> Any:
     return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
 
 
+def expanded(text: str, known: dict[str, str]) -> str:
+    """A command or a value as Kubernetes passes it on (k8s.io/kubernetes, third_party/forked/golang/expansion)."""
+    return re.sub(
+        r"\$(?:\$|\(([^)]*)\))",
+        lambda found: "$" if found[1] is None else known.get(found[1], found[0]),
+        text,
+    )
+
+
 def test_the_manifest_fits_the_schema() -> None:
     """Every field is one that JobSet and Kubernetes know, of the right type."""
     every_option = {"queue": "team", "service_account": "trainer", "checkpoints": "gs://b/c", "node_count": 2}
@@ -96,8 +105,22 @@ def test_the_command_finds_its_rank(tmp_path: Any) -> None:
     )
     command = pod(jobset(spec, "image:1"))["containers"][0]["command"]
     environment = {"PATH": "/usr/bin:/bin", "MULTISLICE_NB_SLICE_ID": "2", "JOB_COMPLETION_INDEX": "1"}
+    command = [expanded(word, environment) for word in command]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "9 9 12 2\n"
+
+
+def test_what_kubernetes_would_expand_arrives_as_it_was_written() -> None:
+    """`$(LEVEL)` is the output of a command, to bash, and `$$` a process's number."""
+    command = 'echo $$ $(LEVEL) "$(echo $LEVEL)" $((1 + 1)) $$$(LEVEL) $'
+    (container,) = pod(jobset(replace(SPEC, command=command, env={"LEVEL": "$$(LEVEL)$("}), "image:1"))[
+        "containers"
+    ]
+    known = {"LEVEL": "expanded"}
+    assert expanded(container["command"][-1], known).splitlines()[-1] == command
+    assert [expanded(one["value"], known) for one in container["env"] if one["name"] == "LEVEL"] == [
+        "$$(LEVEL)$("
+    ]
 
 
 def test_other_slices_than_the_jobs_can_be_asked_for() -> None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from multislice_nb import jobs
-from multislice_nb.errors import AlreadyExistsError
+from multislice_nb.errors import AlreadyExistsError, PermissionDeniedError
 from multislice_nb.jobs import JobSpec, Store, layout
 from multislice_nb.jobs.gang import Gang
 from multislice_nb.jobs.status import read_status
@@ -85,6 +85,34 @@ def test_a_job_is_the_same_wherever_it_is_submitted_from(store: Store, cloud: Cl
     assert _existing(job, replace(SPEC, source="/elsewhere")) is job
     with pytest.raises(AlreadyExistsError, match="node_count"):
         _existing(job, replace(SPEC, node_count=1))
+
+
+def test_what_cannot_be_looked_at_hides_no_other_job(
+    store: Store, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is none, a record that is broken, and a project that is not one's own are told in their rows."""
+    store.write("jobs/stray/notes.txt", b"")
+    store.write(f"{layout.job_folder('broken')}/{layout.JOB}", b"{")
+    store.write_json(f"{layout.job_folder('denied')}/{layout.JOB}", replace(SPEC, name="denied").to_json())
+    document = {"time": time.time(), "queued_resource": "denied", "zone": "us-central2-b", "project": "p"}
+    store.write_json(f"{layout.run_folder('denied', 1)}/{layout.RUN}", {**document, "emulator": True})
+    get = type(cloud).get
+
+    def denied(self: Cloud, name: str, *more: str) -> Any:
+        if name == "denied":
+            raise PermissionDeniedError("You may not look at it.")
+        return get(self, name, *more)
+
+    monkeypatch.setattr(type(cloud), "get", denied)
+    found = {status.name: status for status in jobs.list(store=store, cloud=cloud)}
+    assert {name: status.state for name, status in found.items()} == {
+        "told": "failed",
+        "stray": "unknown",
+        "broken": "unknown",
+        "denied": "unknown",
+    }
+    assert "There is no job stray" in found["stray"].reason
+    assert found["denied"].reason == "You may not look at it."
 
 
 def test_slices_that_are_gone_untold_end_the_job(store: Store, cloud: Cloud) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from multislice_nb.jobs import layout, supervisor
+from multislice_nb.jobs.assembling import Assembly
 from multislice_nb.jobs.attempting import Attempting
 from multislice_nb.jobs.beat import Beat, Watch
 from multislice_nb.jobs.machine import Machine
@@ -132,3 +133,29 @@ def test_what_an_earlier_boot_logged_is_shipped_without_secrets_or_not_at_all(
     shipped = worker.gang.store.read(f"{layout.log_folder(0, 1)}/000000.log")
     assert shipped == (f"the token is {'*' * len(SECRET)}\n".encode() if readable else None)
     assert layout.END not in worker.gang.names()
+
+
+def test_a_reset_that_failed_does_not_count(worker_of: Callable[[JobSpec], Worker], google: Google) -> None:
+    """It is asked for again; and where it may not be asked for at all, the run ends and says so."""
+    google.refusals = [503, 200, 403]
+    limits = replace(SPEC.limits, boot_timeout=0.01, heartbeat=0.001, lost_after=0.01)
+    worker = worker_of(replace(SPEC, node_count=2, limits=limits))
+    worker.watch.look(1)
+    assembly = Assembly(worker)
+
+    def look() -> list[str]:
+        asked = len(google.refusals)
+
+        def was_asked() -> bool:
+            assembly._look_after([1], 1)
+            return len(google.refusals) < asked
+
+        seen(was_asked)
+        return worker.gang.resets(1)
+
+    assert look() == []
+    assert len(look()) == 1
+    assert layout.END not in worker.gang.names()
+    look()
+    end = worker.gang.store.read_json(layout.END) or {}
+    assert "rank 1 (slice 1, worker 0) stays silent, and this job may not reset its slices" in end["reason"]
