@@ -17,6 +17,7 @@ from multislice_nb._portal import iterate, sync
 from multislice_nb.cluster import registry
 from multislice_nb.cluster.cluster_view import as_html, as_text
 from multislice_nb.cluster.defining import DEFINE, packed
+from multislice_nb.cluster.driven import followed
 from multislice_nb.cluster.environment import Environment
 from multislice_nb.cluster.handle import CellHandle
 from multislice_nb.cluster.inventory import Targets, ranks_text, select
@@ -29,7 +30,7 @@ from multislice_nb.cluster.settings import GangSettings
 from multislice_nb.config import state_home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from pathlib import Path
 
     from multislice_nb.cloud import QueuedResource
@@ -199,7 +200,7 @@ class Cluster:
         targets, title = self._targets(ranks, slices, workers), self._title(name)
         items = iterate(self._operator.run_cell, code, title, targets, timeout, prepared(profile))
         try:
-            return _watched(items, check=check, on_update=on_update)
+            return followed(items, check=check, on_update=on_update)
         finally:
             if self.journal.trouble:
                 warnings.warn(self.journal.trouble, JournalWarning, stacklevel=2)
@@ -228,7 +229,7 @@ class Cluster:
             errors.ClusterError: No cell was left behind.
             errors.WorkerError: It failed on a worker.
         """
-        return _watched(iterate(self._operator.collect), check=check, on_update=on_update)
+        return followed(iterate(self._operator.collect), check=check, on_update=on_update)
 
     @property
     def left(self) -> LeftCell | None:
@@ -379,24 +380,3 @@ class Cluster:
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-def _watched(
-    items: Generator[CellProgress | CellResult, None, None],
-    *,
-    check: bool,
-    on_update: Callable[[CellProgress], None] | None,
-) -> CellResult:
-    """Follow an operation in this thread to its result; leaving early interrupts it."""
-    result: CellResult | None = None
-    with contextlib.closing(items):
-        for item in items:
-            if not isinstance(item, CellProgress):
-                result = item
-            elif on_update is not None:
-                on_update(item)
-    if result is None:
-        raise AssertionError("an operation ends with a result")
-    if check:
-        result.raise_for_error()
-    return result

@@ -7,11 +7,14 @@ import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
 from multislice_nb._portal import iterate
+from multislice_nb.cluster.progress import CellProgress
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 
-__all__ = ["driven", "watched"]
+    from multislice_nb.cluster.result import CellResult
+
+__all__ = ["driven", "followed", "watched"]
 
 T = TypeVar("T")
 L = TypeVar("L")
@@ -53,4 +56,25 @@ def driven(
             result = outcome
     if result is None:
         raise AssertionError("the work ended without a result")
+    return result
+
+
+def followed(
+    items: Generator[CellProgress | CellResult, None, None],
+    *,
+    check: bool,
+    on_update: Callable[[CellProgress], None] | None,
+) -> CellResult:
+    """Follow an operation in this thread to its result; leaving early interrupts it."""
+    result: CellResult | None = None
+    with contextlib.closing(items):
+        for item in items:
+            if not isinstance(item, CellProgress):
+                result = item
+            elif on_update is not None:
+                on_update(item)
+    if result is None:
+        raise AssertionError("an operation ends with a result")
+    if check:
+        result.raise_for_error()
     return result
