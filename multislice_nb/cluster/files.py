@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import time
 from collections import Counter
@@ -90,7 +91,8 @@ class Files:
         """Bring a file, a folder or what a pattern matches from all workers, into one folder for each.
 
         The folders are called `slice_000_worker_000` and so on. What is pulled appears there whole or not at
-        all, and takes the place of what an earlier pull brought under its name.
+        all, and takes the place of what an earlier pull brought under its name. What a pattern matches keeps its
+        path below the folder before the first wildcard: `runs/*/loss.txt` brings `1/loss.txt` and `2/loss.txt`.
 
         Args:
             source: A path or a pattern, relative to the home folder of the workers.
@@ -99,6 +101,7 @@ class Files:
             on_update: Called in this thread with the transfer so far, at most five times a second.
 
         Raises:
+            errors.InvalidRequestError: There is no path, or the folder cannot be made.
             errors.ClusterError: It is not there on a worker, or could not be read or stored; names all such
                 workers. What the others sent is kept.
         """
@@ -113,7 +116,8 @@ class Files:
 
 
 def _destination(source: Path, destination: str | None) -> str:
-    name = source.expanduser().absolute().resolve().name
+    # As it is called here: a link keeps its own name, and `.` is the folder's.
+    name = os.path.basename(os.path.abspath(source.expanduser()))  # noqa: PTH100, PTH119 - pathlib keeps `..`, or follows links
     if destination is None or destination in {"", ".", "~", "./", "~/"}:
         destination = name
     elif destination.endswith("/"):

@@ -53,10 +53,17 @@ class Pull:
         """All of it.
 
         Raises:
+            errors.InvalidRequestError: The folder cannot be made.
             errors.ClusterError: Names the workers that could not send, and why the first could not.
         """
         began, limit = time.monotonic(), asyncio.Semaphore(AT_ONCE)
-        await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True)
+        try:
+            await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.InvalidRequestError(
+                f"{self._folder} cannot be made: {error.strerror}.",
+                fix="Name a folder that you may write to.",
+            ) from error
 
         async def one(worker: Worker) -> None:
             async with limit:
@@ -130,27 +137,32 @@ def _unpack(spool: IO[bytes], target: Path) -> tuple[int, tuple[str, ...]]:
     """
     target.mkdir(exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=target))
-    files, skipped = 0, []
+    new, files, skipped = partial / "new", 0, []
     try:
+        new.mkdir()
         with tarfile.open(fileobj=spool, mode="r|gz") as archive:
             for member in archive:
                 try:
                     # What a worker sends may not leave its folder, by its name or through a link.
-                    archive.extract(member, partial, filter="data")
+                    archive.extract(member, new, filter="data")
                 except tarfile.FilterError:
                     skipped.append(member.name)
                 else:
                     files += member.isfile() or member.islnk()
-        for item in partial.iterdir():
-            _put(item, target / item.name, partial)
+        for item in new.iterdir():
+            _put(item, target / item.name, partial / "before")
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return files, tuple(skipped)
 
 
-def _put(item: Path, target: Path, partial: Path) -> None:
+def _put(item: Path, target: Path, before: Path) -> None:
     """Move something into place, what was there before out of the way."""
-    if target.is_dir() and not target.is_symlink():
-        target.rename(partial / ".before")
-    item.rename(target) if item.is_dir() else os.replace(item, target)  # noqa: PTH105 - one call for all kinds
-    shutil.rmtree(partial / ".before", ignore_errors=True)
+    folders = [path.is_dir() and not path.is_symlink() for path in (item, target)]
+    if any(folders) and os.path.lexists(target):
+        target.rename(before)
+    os.replace(item, target)  # noqa: PTH105 - one call for all kinds
+    if folders[1]:
+        shutil.rmtree(before)
+    else:
+        before.unlink(missing_ok=True)

@@ -170,7 +170,10 @@ class _Scan:
             self._skipped.append(name)
 
     def _stays_inside(self, link: Path) -> bool:
-        target = link.resolve()
+        try:
+            target = link.resolve()
+        except (OSError, RuntimeError):  # links that lead to each other; RuntimeError before Python 3.13
+            return False
         return (
             not link.readlink().is_absolute()
             and target.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import stat
 import threading
 from dataclasses import replace
@@ -100,9 +101,12 @@ def test_what_the_workers_wrote_stays_unless_delete_is_asked(
 def test_a_file_goes_into_a_folder_or_becomes_a_name(
     reached: Reach, homes: list[Path], project: Path
 ) -> None:
-    """With / at its end the destination is a folder, without it the file's new name; only asked ranks get it."""
+    """With / at its end the destination is a folder, without it the file's new name; a link keeps its own."""
     reached.files.push(project / "run.sh", "pushed/tools/", ranks="1-2")
     reached.files.push(project / "run.sh", "pushed/other.sh", ranks=[0])
+    (project / "latest.sh").symlink_to("run.sh")
+    reached.files.push(project / "latest.sh", "pushed/tools/", ranks=[3])
+    assert (homes[3] / "pushed/tools/latest.sh").read_text() == (project / "run.sh").read_text()
     assert [(home / "pushed/tools/run.sh").exists() for home in homes] == [False, True, True, False]
     assert [(home / "pushed/other.sh").exists() for home in homes] == [True, False, False, False]
 
@@ -189,6 +193,23 @@ def test_a_pull_makes_a_folder_for_each_worker(reached: Reach, homes: list[Path]
     assert not (tmp_path / names[0] / "logs/b.txt").exists()
     reached.files.pull("logs/deep/*.txt", tmp_path / "some", ranks=[3])
     assert files_under(tmp_path / "some") == {f"{names[3]}/a.txt": b"rank 3"}
+    (homes[3] / "logs/deeper").mkdir(exist_ok=True)
+    (homes[3] / "logs/deeper/a.txt").write_text("of the same name")
+    mine = tmp_path / "same" / names[3]
+    for pattern in ("logs/*/a.txt", "logs/**"):
+        reached.files.pull(pattern, tmp_path / "same", ranks=[3])
+    same = {"deep/a.txt": b"rank 3", "deeper/a.txt": b"of the same name"}
+    assert files_under(mine) == same | {f"logs/{name}": content for name, content in same.items()}
+    # A folder in the place of a file, and a file in the place of a folder.
+    shutil.rmtree(mine / "logs")
+    (mine / "logs").write_text("an earlier pull's")
+    (mine / "a.txt").mkdir()
+    reached.files.pull("logs", tmp_path / "same", ranks=[3])
+    reached.files.pull("logs/deep/a.txt", tmp_path / "same", ranks=[3])
+    assert (mine / "logs/deep/a.txt").read_text() == (mine / "a.txt").read_text() == "rank 3"
+    assert sorted(path.name for path in mine.iterdir()) == ["a.txt", "deep", "deeper", "logs"]
+    with pytest.raises(errors.InvalidRequestError, match="cannot be made"):
+        reached.files.pull("logs", mine / "a.txt", ranks=[3])
 
 
 def test_a_pull_that_fails_somewhere_names_the_worker(

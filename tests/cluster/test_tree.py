@@ -81,11 +81,13 @@ def test_links_inside_are_kept_and_others_never_leak(tmp_path: Path) -> None:
     (root / "inside").symlink_to("a.py")
     (root / "copied").symlink_to("../outside.txt")
     (root / "dangling").symlink_to("nothing")
+    (root / "here").symlink_to("there")
+    (root / "there").symlink_to("here")
     (root / "elsewhere").symlink_to(tmp_path / "folder")
     tree = scan(root)
     kinds = {entry.path: entry.kind for entry in tree.entries}
     assert kinds == {"a.py": "f", "inside": "l", "copied": "f"}
-    assert tree.skipped == ("dangling", "elsewhere")
+    assert tree.skipped == ("dangling", "elsewhere", "here", "there")
 
 
 def test_the_digest_says_whether_anything_changed(tmp_path: Path) -> None:

@@ -283,12 +283,27 @@ def send(request: Request, _stream: IO[bytes]) -> dict[str, Any]:
         raise FileNotFoundError("there is no " + request["path"])
     packed = gzip.GzipFile(fileobj=sys.stdout.buffer, mode="wb", compresslevel=1)
     with packed, tarfile.open(fileobj=packed, mode="w|") as archive:
-        for path in found:
+        for path, name in _named(pattern, found, literal=literal):
             # A socket or a pipe cannot be read to its end, and is left out as tar itself does.
-            archive.add(path, arcname=Path(path).name, filter=_plain)
+            archive.add(str(path), arcname=name, filter=_plain)
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.buffer.flush()
     return {}
+
+
+def _named(pattern: str, found: list[str], *, literal: bool) -> Iterator[tuple[Path, str]]:
+    """Each thing once, with its path below the folder before the first wildcard, which no other has."""
+    parts = Path(pattern).parts
+    fixed = next((i for i, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
+    base = Path(pattern).parent if literal else Path(*parts[:fixed])
+    taken: set[Path] = set()
+    for path in map(Path, found):
+        if not taken.isdisjoint(path.parents):  # it comes with the folder that it is in
+            continue
+        if path.is_dir() and not path.is_symlink():
+            taken.add(path)
+        name = str(path.relative_to(base))
+        yield path, path.name if name == "." else name
 
 
 def _plain(member: tarfile.TarInfo) -> Any:
