@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from multislice_nb import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from multislice_nb.cloud import NodeStatus, SshSettings
 
@@ -116,7 +117,7 @@ def select(
         worker_ids: By worker in slice, the same in every slice.
 
     Raises:
-        errors.InvalidRequestError: A number is not one, or names none of the workers.
+        errors.InvalidRequestError: A number is not one, or names none of the workers; or no worker fits all.
     """
     chosen = {worker.rank for worker in workers}
     for word, targets, attribute in (
@@ -136,14 +137,23 @@ def select(
                 fix=f"Name {word}s as in 0,2-3, or leave them out for all.",
             )
         chosen &= {worker.rank for worker in workers if key(worker) in wanted}
+    if not chosen:
+        raise errors.InvalidRequestError(
+            "No worker fits all of these ranks, slices and workers.",
+            fix="Leave one of them out: each narrows what the others name.",
+        )
     return sorted(chosen)
 
 
 def _numbers(word: str, targets: str | int | Iterable[int]) -> set[int]:
-    if isinstance(targets, int):
-        return {targets}
     if not isinstance(targets, str):
-        return set(targets)
+        try:
+            several = targets if isinstance(targets, Iterable) else (targets,)
+            return {operator.index(number) for number in several}
+        except TypeError as error:
+            raise errors.InvalidRequestError(
+                f"{targets!r} does not name {word}s.", fix=f"Name {word}s by whole numbers, as in [0, 2, 3]."
+            ) from error
     numbers: set[int] = set()
     for part in targets.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)

@@ -37,6 +37,19 @@ def test_targets_that_name_nobody_are_refused(text: str) -> None:
         select(WORKERS, ranks=text)
 
 
+@pytest.mark.parametrize("ranks", [[], ["0"], [0.5], 1.0, [[1]], [None]])
+def test_ranks_that_are_no_numbers_are_refused(ranks: Any) -> None:
+    """What Python passes instead of numbers is told like a slip in a text."""
+    with pytest.raises(errors.InvalidRequestError, match="rank"):
+        select(WORKERS, ranks=ranks)
+
+
+def test_conditions_that_nobody_fits_are_refused() -> None:
+    """Ranks, slices and workers that exclude each other do not run something nowhere."""
+    with pytest.raises(errors.InvalidRequestError, match="No worker fits"):
+        select(WORKERS, ranks=0, slices=1)
+
+
 @given(st.text(max_size=8))
 def test_any_text_is_read_or_refused(text: str) -> None:
     """No text escapes as another error."""
