@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import secrets
 from pathlib import Path
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from multislice_nb.cluster.ssh import Connections
 
 __all__ = ["Shell"]
+
+INTERRUPT_DEADLINE = 10.0
+"""Seconds for workers to answer that they have started what is then stopped, since the notebook was interrupted."""
 
 
 class Shell:
@@ -204,10 +208,18 @@ class Shell:
             worker: common | {"distributed": distributed, "environment": variables[worker]}
             for worker in chosen
         }
-        answers = await errands(self._connections, requests, "shell:start")
         started = Detached(
             identity, name, command, chosen, self._connections, len(self._workers), self._journal
         )
+        starting = asyncio.ensure_future(errands(self._connections, requests, "shell:start"))
+        try:
+            answers = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # Only what has started can be stopped, and a worker that is told to start does so.
+            await asyncio.wait({starting}, timeout=INTERRUPT_DEADLINE)
+            starting.cancel()
+            await started.astop(grace=0.0)
+            raise
         failed = {w: answer for w, answer in answers.items() if isinstance(answer, Exception)}
         if failed:
             await started.astop(grace=0.0)

@@ -68,6 +68,7 @@ class ShellRun:
         self._workers = {worker.rank: worker for worker in requests}
         self._processes: dict[int, asyncssh.SSHClientProcess[bytes]] = {}
         self._told: dict[int, dict[str, Any]] = {}
+        self._refused: dict[int, tuple[str, str]] = {}
         self.records = {worker.rank: Record(worker.rank) for worker in requests}
         self.changed = asyncio.Event()
 
@@ -169,6 +170,9 @@ class ShellRun:
         if "answer" in last:
             self._told[rank] = last["answer"]
             record.state = State.DONE if last["answer"]["status"] == 0 else State.FAILED
+        elif "error" in last:  # the worker is there and could not start it
+            self._refused[rank] = last["error"], last["text"]
+            record.state = State.FAILED
         else:
             record.state, record.reason = State.LOST, last["text"]
 
@@ -219,6 +223,8 @@ class ShellRun:
                 return None
             case State.LOST:
                 return RemoteError(worker, "WorkerLost", record.reason, time=time_)
+            case State.FAILED if record.rank in self._refused:
+                return RemoteError(worker, *self._refused[record.rank], time=time_)
             case State.FAILED:
                 tail = "\n".join(output.splitlines()[-TAIL:])
                 return RemoteError(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from multislice_nb import errors
+from multislice_nb.cluster import errand
 from tests.processes import gone
 
 if TYPE_CHECKING:
@@ -84,6 +86,12 @@ def test_a_mark_in_the_output_is_output(reached: Reach) -> None:
     result = reached.shell.run(f"printf '{text}' >&2; printf 'caf\\xc3\\xa9'", ranks=0)
     assert result.stdout == ["café"]
     assert result.stderr == ['\x1e{"answer": 1}\nmore\x1e\né']
+
+
+def test_a_command_that_cannot_start_is_no_lost_worker(reached: Reach) -> None:
+    """What keeps a worker from starting it is told as it is there."""
+    with pytest.raises(errors.WorkerError, match=r"FileNotFoundError on rank 0 .*nowhere"):
+        reached.shell.run("true", cwd="nowhere", ranks=0)
 
 
 def test_input_folder_and_variables(reached: Reach, homes: list[Path]) -> None:
@@ -190,6 +198,29 @@ def test_a_start_that_fails_somewhere_leaves_nothing_running(reached: Reach, hom
     with pytest.raises(errors.ClusterError, match="Rank 3 could not start lonely"):
         reached.shell.start("sleep 300", name="lonely", cwd="here", distributed=False)
     assert not reached.shell.find("lonely").status().running
+
+
+def test_an_interrupted_start_leaves_nothing_running(
+    reached: Reach, homes: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C once workers have begun, and before all have said so, stops it on all of them."""
+
+    def begun(home: Path) -> set[Path]:
+        return set(home.glob(".multislice_nb/commands/*/pid.json"))
+
+    async def errands(*args: Any, **options: Any) -> None:
+        await errand.errands(*args, **options)
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()  # one that never says so
+
+    monkeypatch.setattr("multislice_nb.cluster.shell.errands", errands)
+    monkeypatch.setattr("multislice_nb.cluster.shell.INTERRUPT_DEADLINE", 0.5)
+    before = [begun(home) for home in homes]
+    with pytest.raises(KeyboardInterrupt):
+        reached.shell.start("sleep 300", name="hasty", distributed=False)
+    assert all(len(begun(home) - known) == 1 for home, known in zip(homes, before, strict=True))
+    status = reached.shell.find("hasty").status()
+    assert set(status.states.values()) == {"killed by SIGTERM"}
 
 
 def test_no_stale_word_of_other_slices_survives(reached: Reach) -> None:
