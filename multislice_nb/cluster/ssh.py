@@ -16,7 +16,7 @@ from multislice_nb import errors
 from multislice_nb.cluster.hostkeys import known_hosts_line, write_known_hosts
 from multislice_nb.cluster.inventory import Worker, ranks_text
 from multislice_nb.cluster.scale import require_descriptors
-from multislice_nb.cluster.ways import Way
+from multislice_nb.cluster.ways import Way, unusable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -157,6 +157,8 @@ class Connections:
         reason = (
             f"no answer within {deadline:.0f} s" if isinstance(cause, asyncio.CancelledError) else str(cause)
         )
+        if isinstance(cause, ValueError):
+            return unusable(cause)
         who = ranks_text(failed, total=len(self._workers))
         fix = "Check that the nodes are READY, that a firewall rule allows SSH, and that your SSH key is known there."
         if isinstance(cause, asyncssh.HostKeyNotVerifiable):
@@ -198,6 +200,8 @@ class Connections:
             try:
                 await self._way.open()
                 made = await self._way.connect(worker, known_hosts_line(worker, self._keys[rank]))
+            except ValueError as error:
+                raise unusable(error) from error
             except (OSError, asyncssh.Error) as error:
                 raise errors.ConnectError(
                     f"No SSH connection to {worker}, {worker.ssh_host}:{worker.ssh_port}: "

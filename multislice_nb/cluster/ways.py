@@ -103,7 +103,7 @@ class Way:
         """Connect to the jump host, where there is one and no connection stands: once for all workers.
 
         Raises:
-            errors.ConnectError: It did not let us in.
+            errors.ConnectError: It did not let us in, or the SSH configuration or the key cannot be used.
             errors.ConfigurationError: It is not named as `user@host:port`.
         """
         async with self._opening:
@@ -125,6 +125,8 @@ class Way:
         try:
             async with asyncio.timeout(JUMP_DEADLINE):
                 self._jump = await asyncssh.connect(host, port, **options)
+        except ValueError as error:
+            raise unusable(error) from error
         except (OSError, asyncssh.Error) as error:  # TimeoutError is an OSError
             raise errors.ConnectError(
                 f"The jump host {jump} did not let us in: {error or 'no answer'}.",
@@ -168,3 +170,11 @@ class Way:
         if keys:
             options["client_keys"] = keys
         return options
+
+
+def unusable(error: ValueError) -> errors.ConnectError:
+    """What asyncssh says of a configuration or a key file that it cannot read."""
+    return errors.ConnectError(
+        f"The SSH configuration or key cannot be used: {error}.",
+        fix="Mend that line of ~/.ssh/config; a key with a passphrase is used through ssh-agent: ssh-add.",
+    )

@@ -15,11 +15,12 @@ import pytest
 import multislice_nb as ms
 from multislice_nb import errors
 from multislice_nb._portal import sync
-from multislice_nb.cloud.ssh_settings import IAP, google_ssh
+from multislice_nb.cloud.ssh_settings import IAP, SshSettings, google_ssh
 from multislice_nb.cluster import os_login
 from multislice_nb.cluster.access import public_key
 from multislice_nb.cluster.inventory import Worker
 from multislice_nb.cluster.reaching import reach
+from multislice_nb.cluster.ssh import Connections
 from multislice_nb.cluster.ways import proxy_commands
 
 if TYPE_CHECKING:
@@ -91,6 +92,17 @@ def test_a_key_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "locked.pub").unlink()
     with pytest.raises(errors.ConfigurationError, match="locked cannot be used"):
         public_key(tmp_path / "locked")
+
+
+def test_a_configuration_that_ssh_cannot_read_is_told(tmp_path: Path) -> None:
+    """On the way to the jump host and to the workers: an error that names it, not asyncssh's own."""
+    broken = tmp_path / "config"
+    broken.write_text("Host *\n  Port many\n")
+    usual = SshSettings(None, (), port_from_endpoint=True, config_files=(broken,), use_external_ip=True)
+    for settings in (usual, replace(usual, jump="me@127.0.0.1")):
+        connections = Connections(settings, tmp_path / "known_hosts")
+        with pytest.raises(errors.ConnectError, match="SSH configuration or key cannot be used"):
+            sync(connections.open, WORKERS, {}, deadline=20)
 
 
 def test_a_new_key_is_made_known_to_the_workers(reached: Reach, tmp_path: Path) -> None:
