@@ -41,6 +41,10 @@ def normalise(values: Values) -> list[Fault]:
     _read_startup_script(values, faults)
     values["labels"] = {str(key): str(value) for key, value in dict(values["labels"]).items()}
     values["metadata"] = {str(key): str(value) for key, value in dict(values["metadata"]).items()}
+    kind = values["accelerator_type"]
+    if isinstance(kind, AcceleratorType) and not kind.has_default_topology and not values["topology"]:
+        # Its name alone means another shape.
+        values |= {"accelerator_type": None, "type": kind.generation.name, "topology": kind.topology}
     if values["accelerator_type"]:
         values["accelerator_type"] = str(values["accelerator_type"]).strip().lower()
     if values["type"]:
@@ -164,9 +168,9 @@ def _check_generation(values: Values, kind: AcceleratorType) -> Iterator[Fault]:
 
 def _runtime_fits(runtime: str, kind: AcceleratorType) -> bool:
     """A version fits when it names the type's generation, or none where v4 takes the general images."""
-    named = re.search(
-        r"(?:tpu-?|vm-)?v(\d)(?:-?(lite)|([ep]))?(?![\da-z])", runtime.removeprefix("v2-alpha-")
-    )
+    # The v2 in front of some is the API's.
+    own = re.sub(r"^v2-(?:alpha-)?", "", runtime)
+    named = re.search(r"(?:tpu-?|vm-)?v(\d)(?:-?(lite)(?:pod)?|([ep]))?(?![\da-z])", own)
     if runtime == kind.runtime_version:
         return True
     if named is None:

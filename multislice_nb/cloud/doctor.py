@@ -184,7 +184,10 @@ async def _type(cloud: Cloud, accelerator_type: str, runtime_version: str | None
 
 async def _dead(cloud: Cloud) -> Check:
     gcloud = f"gcloud compute tpus queued-resources list --zone={cloud.zone}"
-    found = await cloud.provider.list_queued_resources(cloud.zone)
+    try:
+        found = await cloud.provider.list_queued_resources(cloud.zone)
+    except MultisliceError as error:
+        return Check("quota held by dead requests", FAILURE, error.what, gcloud, error.fix)
     dead = [status for status in found if status.is_dead]
     if not dead:
         return Check("quota held by dead requests", OK, f"none of {len(found)} in {cloud.zone}", gcloud)
@@ -228,6 +231,8 @@ def _ssh_key(cloud: Cloud) -> Check:
         fix = f"Make one, as the overview says: {make}"
         return Check("SSH key", FAILURE, f"{GCLOUD_KEY} does not exist", "gcloud compute config-ssh", fix)
     for key in cloud.ssh.client_keys:
+        if not key.exists() and cloud.ssh.make_access:
+            return Check("SSH key", OK, f"{key} is made at the first login", make)
         if not key.exists():
             return Check("SSH key", FAILURE, f"{key} does not exist", make, "Name another key, or make it.")
         if stat.S_IMODE(key.stat().st_mode) & 0o077:

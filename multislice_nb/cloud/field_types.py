@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING
@@ -22,9 +22,10 @@ _TAKEN: dict[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "True or False"),
     "Mapping[str, str]": ((Mapping,), "a dictionary"),
     "str | Path | None": ((str, Path, NoneType), "its text, or its file as a Path"),
-    "tuple[str, ...]": ((Iterable,), "a list of texts"),
+    "tuple[str, ...]": ((Collection,), "a list of texts"),
+    "tuple[DataDisk, ...]": ((Collection,), "a list of DataDisk(source, mode)"),
 }
-"""By how a field is annotated; numbers, times and disks have checks of their own."""
+"""By how a field is annotated; numbers and times have checks of their own."""
 _READ_FROM_ANYTHING = {"accelerator_type", "type"}
 """Objects of `multislice_nb.tpu` say what they are as text."""
 
@@ -38,9 +39,19 @@ def wrong_types(request: QueuedResourceRequest) -> list[Fault]:
         wrong = types and not isinstance(value, types)
         if str(one.type) == "tuple[str, ...]" and not wrong:
             wrong = not all(isinstance(word, str) for word in value)
+        if str(one.type) == "tuple[DataDisk, ...]" and not wrong:
+            wrong = not all(_is_disk(disk) for disk in value)
         if wrong and name not in _READ_FROM_ANYTHING:
             faults.append(Fault(f"{name} cannot be {value!r}.", f"Give {wanted}."))
     return faults
+
+
+def _is_disk(value: object) -> bool:
+    """A `DataDisk`, or a dictionary of what one has."""
+    if not isinstance(value, Mapping):
+        value = {"source": getattr(value, "source", None), "mode": getattr(value, "mode", None)}
+    known = "source" in value and set(value) <= {"source", "mode"}
+    return known and all(isinstance(text, str) for text in value.values())
 
 
 def words(value: str | Iterable[str]) -> tuple[str, ...]:

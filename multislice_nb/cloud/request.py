@@ -175,8 +175,15 @@ class QueuedResourceRequest:
         return tuple(f"{prefix}-{index}" for index in range(self.node_count))
 
     def replace(self, **changes: Any) -> Self:
-        """The same request with some fields changed, checked again."""
-        return replace(self, **changes)
+        """The same request with some fields changed, checked again; what is asked for as another type is that alone."""
+        own: dict[str, Any] = {}
+        if changes.get("accelerator_type"):
+            own |= {"type": None, "topology": None}
+        elif changes.get("type") or changes.get("topology"):
+            own |= {"accelerator_type": None}
+        if own and self.runtime_version == self.slice_type.runtime_version:
+            own |= {"runtime_version": None}
+        return replace(self, **{**own, **changes})
 
     @classmethod
     def from_gcloud(cls, text: str, variables: Mapping[str, str] | None = None) -> QueuedResourceRequest:

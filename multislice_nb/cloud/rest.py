@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from multislice_nb.cloud.field_checks import STARTUP_SCRIPT
 from multislice_nb.cloud.request import DataDisk, QueuedResourceRequest
 from multislice_nb.cloud.wire import parent, to_json
-from multislice_nb.errors import InvalidRequestError
+from multislice_nb.errors import AcceleratorTypeError, InvalidRequestError
+from multislice_nb.tpu import AcceleratorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,6 +32,7 @@ _NODE_ANSWER = {
 }  # fmt: skip
 _ALPHA_MARKS = ("multiNodeParams", "bestEffort", "autocheckpointEnabled")
 _MOST_COMMAS = 100
+_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
 
 
 def from_rest(body: Mapping[str, Any] | str | Path, name: str | None = None) -> QueuedResourceRequest:
@@ -49,7 +51,7 @@ def from_rest(body: Mapping[str, Any] | str | Path, name: str | None = None) -> 
     faults: Faults = []
     fields: dict[str, Any] = {"api_version": _version(camel)}
     specs = _pop(_pop(camel, "tpu", {}), "nodeSpec", [])
-    if not isinstance(specs, list) or not specs:
+    if not _all(dict, specs, "nodeSpec"):
         raise InvalidRequestError(
             "The body has no tpu.nodeSpec.", fix="Paste the whole body of a create call."
         )
@@ -82,12 +84,21 @@ def _load(body: Mapping[str, Any] | str | Path) -> Json:
             body = body.expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidRequestError(f"{body} cannot be read: {error}.", fix="Name a JSON file.") from error
-    loaded = _parse(body) if isinstance(body, str) else json.loads(json.dumps(dict(body)))
+    loaded = _parse(body) if isinstance(body, str) else _as_json(body)
     if not isinstance(loaded, dict):
         raise InvalidRequestError(
             "The body is no JSON object.", fix="Paste the whole body, { and } included."
         )
     return loaded
+
+
+def _as_json(body: object) -> Any:
+    try:
+        return json.loads(json.dumps(body, default=dict))
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"The body cannot be written as JSON: {error}.", fix="Give what a create call has."
+        ) from error
 
 
 def _parse(text: str) -> Any:
@@ -122,13 +133,31 @@ def _camel(value: Any, key: str = "") -> Any:
 
 def _version(body: Json) -> str:
     text = json.dumps(body)
-    alpha = any(f'"{mark}"' in text for mark in _ALPHA_MARKS) or "reserved" in body.get("guaranteed", {})
+    alpha = any(f'"{mark}"' in text for mark in _ALPHA_MARKS) or "reserved" in _pop(
+        dict(body), "guaranteed", {}
+    )
     return "v2alpha1" if alpha else "v2"
 
 
 def _pop(holder: Json, key: str, default: Any) -> Any:
+    """A field's value, which is of the default's type where that has one."""
     value = holder.pop(key, default)
-    return default if value is None else value
+    if value is None or default is None:
+        return default if value is None else value
+    if not isinstance(value, type(default)):
+        raise _mistyped(key, value, _KINDS[type(default)])
+    return value
+
+
+def _mistyped(key: str, value: Any, wanted: str) -> InvalidRequestError:
+    return InvalidRequestError(f"Field {key} of the body cannot be {value!r}.", fix=f"Give {wanted}.")
+
+
+def _all(kind: type, values: list[Any], key: str) -> list[Any]:
+    for value in values:
+        if not isinstance(value, kind):
+            raise _mistyped(key, value, f"{_KINDS[kind]} for each")
+    return values
 
 
 def _read_spec(specs: list[Json], fields: dict[str, Any], faults: Faults) -> None:
@@ -143,7 +172,10 @@ def _read_spec(specs: list[Json], fields: dict[str, Any], faults: Faults) -> Non
         params = {"nodeCount": len(specs), "nodeIdPrefix": str(node_id).rsplit("-", 1)[0]}
         node_id = None
     fields["node_id"] = node_id
-    fields["node_count"] = int(_pop(params, "nodeCount", 1))
+    count = _pop(params, "nodeCount", None)
+    if count is not None and not re.fullmatch(r"\d+", str(count)):
+        raise _mistyped("nodeCount", count, "a number")
+    fields["node_count"] = 1 if count is None else int(count)
     fields["node_prefix"] = _pop(params, "nodeIdPrefix", None)
     workload = _pop(params, "workloadType", None)
     fields["workload_type"] = None if workload == "WORKLOAD_TYPE_UNSPECIFIED" else workload
@@ -154,7 +186,9 @@ def _read_spec(specs: list[Json], fields: dict[str, Any], faults: Faults) -> Non
 
 def _read_node(node: Json, fields: dict[str, Any], faults: Faults) -> None:
     shape = _pop(node, "acceleratorConfig", {})
-    fields["accelerator_type"] = _pop(node, "acceleratorType", None)
+    name = _pop(node, "acceleratorType", None)
+    # An answer has both; the name alone means the usual shape.
+    fields["accelerator_type"] = name if _is_usual(name, shape.get("topology")) else None
     if not fields["accelerator_type"]:
         fields["type"], fields["topology"] = shape.pop("type", None), shape.pop("topology", None)
     fields["runtime_version"] = _pop(node, "runtimeVersion", None)
@@ -163,35 +197,44 @@ def _read_node(node: Json, fields: dict[str, Any], faults: Faults) -> None:
     fields["internal_ips"] = bool(network) and not network.pop("enableExternalIps", False)
     _leftover(network, "networkConfig.", set(), faults)
     account = _pop(node, "serviceAccount", {})
-    fields["service_account"], fields["scopes"] = account.pop("email", None), tuple(account.pop("scope", ()))
+    fields["service_account"], fields["scopes"] = (
+        account.pop("email", None),
+        tuple(_pop(account, "scope", [])),
+    )
     metadata = dict(_pop(node, "metadata", {}))
     fields["startup_script"] = metadata.pop(STARTUP_SCRIPT, None)
     fields["metadata"], fields["labels"] = metadata, _pop(node, "labels", {})
-    fields["tags"], fields["description"] = tuple(_pop(node, "tags", ())), _pop(node, "description", None)
+    fields["tags"], fields["description"] = tuple(_pop(node, "tags", [])), _pop(node, "description", None)
     fields["cidr_range"] = _pop(node, "cidrBlock", None)
     fields["data_disks"] = tuple(
-        DataDisk(disk.get("sourceDisk", ""), disk.get("mode", "READ_WRITE").lower().replace("_", "-"))
-        for disk in _pop(node, "dataDisks", [])
+        DataDisk(_pop(disk, "sourceDisk", ""), _pop(disk, "mode", "READ_WRITE").lower().replace("_", "-"))
+        for disk in _all(dict, _pop(node, "dataDisks", []), "dataDisks")
     )
     fields["shielded_secure_boot"] = _pop(node, "shieldedInstanceConfig", {}).get("enableSecureBoot", False)
     fields["autocheckpoint_enabled"] = _pop(node, "autocheckpointEnabled", False)
     _leftover(node, "node.", _NODE_ANSWER, faults)
 
 
+def _is_usual(name: Any, topology: Any) -> bool:
+    """Whether a type of that name has that topology, as far as both are known."""
+    try:
+        return not (name and topology) or AcceleratorType.parse(str(name)).topology == topology
+    except AcceleratorTypeError:
+        return True
+
+
 def _read_capacity(body: Json, fields: dict[str, Any]) -> None:
     fields["spot"] = body.pop("spot", None) is not None
     fields["best_effort"] = body.pop("bestEffort", None) is not None
     body.pop("provisioningModel", None)  # gcloud's alpha command always sends it; spot says the same
-    guaranteed = body.pop("guaranteed", None)
-    if guaranteed is not None:
+    if body.get("guaranteed") is not None:
+        guaranteed = _pop(body, "guaranteed", {})
         fields["reserved"] = bool(guaranteed.get("reserved"))
         fields["min_duration"] = guaranteed.get("minDuration")
         fields["guaranteed"] = not fields["reserved"] and not fields["min_duration"]
-    name = body.pop("reservationName", None)
+    name = _pop(body, "reservationName", "")
     place = f"projects/{fields.get('project')}/locations/{fields.get('zone')}"
-    host = re.fullmatch(
-        r"((?:projects|folders|organizations)/[^/]+)/locations/[^/]+/reservations/-", name or ""
-    )
+    host = re.fullmatch(r"((?:projects|folders|organizations)/[^/]+)/locations/[^/]+/reservations/-", name)
     if name == f"{place}/reservations/-":
         fields["reserved"] = True
     elif host:

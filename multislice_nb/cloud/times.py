@@ -13,6 +13,7 @@ from multislice_nb.errors import InvalidRequestError
 
 __all__ = ["format_duration", "format_json_duration", "format_time", "parse_duration", "parse_time", "short"]
 
+_LONGEST = 100 * 365 * 86400.0
 _UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _PARTS = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[wdhms])")
 _GCLOUD = re.compile(rf"(?:{_PARTS.pattern.replace('?P<number>', '?:').replace('?P<unit>', '?:')})+")
@@ -26,10 +27,10 @@ def parse_duration(value: str | float | timedelta) -> timedelta:
         InvalidRequestError: It is neither.
     """
     if isinstance(value, timedelta):
-        return value
+        return _bounded(value.total_seconds(), str(value))
     text = str(value).strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        return timedelta(seconds=float(text))
+        return _bounded(float(text), text)
     lowered = text.lower()
     iso = _ISO.fullmatch(text.upper())
     if iso and len(text) > 2:
@@ -39,6 +40,14 @@ def parse_duration(value: str | float | timedelta) -> timedelta:
             f"{text!r} is no duration.", fix="Write it as gcloud does: 6h, 90m, 1d12h, 21600s or PT6H."
         )
     seconds = sum(float(part["number"]) * _UNITS[part["unit"]] for part in _PARTS.finditer(lowered))
+    return _bounded(seconds, text)
+
+
+def _bounded(seconds: float, text: str) -> timedelta:
+    if not 0 <= seconds <= _LONGEST:
+        raise InvalidRequestError(
+            f"{text!r} is no duration that can be waited for.", fix="Give one from 0 to 100 years."
+        )
     return timedelta(seconds=seconds)
 
 
@@ -51,12 +60,13 @@ def parse_time(value: str | datetime) -> datetime:
     if isinstance(value, datetime):
         return value if value.tzinfo else value.astimezone()
     try:
-        parsed = datetime.fromisoformat(value.strip())
-    except ValueError as error:
+        parsed = datetime.fromisoformat(str(value).strip())
+        parsed = parsed if parsed.tzinfo else parsed.astimezone()
+    except (ValueError, OverflowError) as error:
         raise InvalidRequestError(
             f"{value!r} is no time.", fix="Write it as ISO 8601: 2026-12-01T18:00:00Z."
         ) from error
-    return parsed if parsed.tzinfo else parsed.astimezone()
+    return parsed
 
 
 def format_duration(duration: timedelta) -> str:

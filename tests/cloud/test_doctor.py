@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from multislice_nb.errors import PermissionDeniedError
+
 
 def test_the_emulator_is_healthy(cloud):
     """With the emulator everything is in order, and each line names what it looked at."""
@@ -50,3 +52,22 @@ def test_a_missing_or_open_ssh_key_is_named(cloud, tmp_path, monkeypatch):
     key.write_text("x")
     key.chmod(0o644)
     assert cloud.doctor()["SSH key"].fix == f"chmod 600 {key}"
+
+
+def test_a_key_that_is_made_when_it_is_needed_is_no_failure(in_memory, tmp_path, monkeypatch):
+    """With Google Cloud the first login makes the key, as gcloud's does."""
+    monkeypatch.setattr(in_memory, "ssh", replace(in_memory.ssh, client_keys=(tmp_path / "key",)))
+    check = in_memory.doctor()["SSH key"]
+    assert (check.verdict, check.found) == ("ok", f"{tmp_path / 'key'} is made at the first login")
+
+
+def test_requests_that_cannot_be_listed_are_a_failure_of_that_check_alone(in_memory, monkeypatch):
+    """The report goes on to its end."""
+
+    async def refuse(zone):
+        raise PermissionDeniedError(f"You may not list {zone}.", fix="Have a role granted.")
+
+    monkeypatch.setattr(in_memory.provider, "list_queued_resources", refuse)
+    report = in_memory.doctor()
+    assert report["quota held by dead requests"].fix == "Have a role granted."
+    assert report["SSH agent"]

@@ -13,6 +13,7 @@ from multislice_nb.cloud import DataDisk, QueuedResourceRequest
 from multislice_nb.cloud.gcloud_flags import join_dict, join_list, split_dict, split_list
 from multislice_nb.cloud.shelltext import read_paste
 from multislice_nb.errors import InvalidRequestError
+from multislice_nb.tpu import AcceleratorType
 
 OVERVIEW = Path(__file__).parent / "overview"
 FILLED = {
@@ -180,6 +181,51 @@ def test_a_broken_body_names_its_line():
     """JSON that cannot be mended is refused with line and column."""
     with pytest.raises(InvalidRequestError, match="line 2, column"):
         QueuedResourceRequest.from_rest('{\n"tpu": slice-count}')
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (5, "no JSON object"),
+        ({("a", "b"): 1}, "cannot be written as JSON"),
+        ({"tpu": []}, "Field tpu of the body cannot be []. Give an object"),
+        ({"tpu": {"nodeSpec": {}}}, "Give a list"),
+        ({"tpu": {"nodeSpec": ["n"]}}, "Give an object for each"),
+        ({"guaranteed": 5}, "Give an object"),
+        ({"reservationName": 5}, "Give a text"),
+        ({"queueingPolicy": "6h"}, "Give an object"),
+        ({"queueingPolicy": {"validUntilTime": 5}}, "no time"),
+        ({"multisliceParams": {"nodeCount": "two"}}, "Give a number"),
+        ({"node": {"acceleratorType": 5}}, "5"),
+        ({"node": {"acceleratorType": "v4-8", "tags": "a"}}, "Give a list"),
+        ({"node": {"acceleratorType": "v4-8", "tags": [5]}}, "a list of texts"),
+        ({"node": {"acceleratorType": "v4-8", "labels": ["a"]}}, "Give an object"),
+        ({"node": {"acceleratorType": "v4-8", "dataDisks": ["d"]}}, "Give an object for each"),
+        ({"node": {"acceleratorType": "v4-8", "dataDisks": [{"sourceDisk": 5}]}}, "Give a text"),
+        ({"node": {"acceleratorType": "v4-8", "serviceAccount": {"scope": 5}}}, "Give a list"),
+    ],
+)
+def test_a_body_with_values_of_the_wrong_kind_is_refused(body, words):
+    """Whatever stands where something else is wanted is named, with what is wanted."""
+    if isinstance(body, dict):
+        spec = {key: body.pop(key) for key in ("node", "multisliceParams") if key in body}
+        spec = {"nodeId": "n", "node": {"acceleratorType": "v4-8"}, **spec}
+        body = {"tpu": {"nodeSpec": [spec]}, **body}
+    with pytest.raises(InvalidRequestError) as caught:
+        QueuedResourceRequest.from_rest(body, "q")
+    assert words in str(caught.value).replace("\n", " ")
+
+
+def test_an_answer_keeps_its_shape():
+    """Where an answer has both, the topology decides what the type's name means."""
+    shape = {"type": "V4", "topology": "4x4x32"}
+    kind = AcceleratorType.from_topology("v4", "4x4x32")
+    node = {"acceleratorType": kind.name, "acceleratorConfig": shape}
+    read = QueuedResourceRequest.from_rest({"tpu": {"nodeSpec": [{"nodeId": "n", "node": node}]}}, "q")
+    assert read.slice_type == kind
+    node["acceleratorConfig"] = {"type": "V4", "topology": AcceleratorType.parse(kind.name).topology}
+    read = QueuedResourceRequest.from_rest({"tpu": {"nodeSpec": [{"nodeId": "n", "node": node}]}}, "q")
+    assert read.accelerator_type == kind.name
 
 
 def test_fields_that_would_be_lost_are_faults():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from multislice_nb.cloud import DataDisk, QueuedResourceRequest
 from multislice_nb.cloud.times import format_duration, parse_duration, parse_time
 from multislice_nb.errors import AcceleratorTypeError, InvalidRequestError
+from multislice_nb.tpu import AcceleratorType
 
 
 def ask(**fields):
@@ -45,6 +46,10 @@ def ask(**fields):
         ({"startup_script": "x" * 300_000}, "under 256 KiB"),
         ({"startup_script": "a", "metadata": {"startup-script": "b"}}, "given twice"),
         ({"valid_until_duration": "soon"}, "no duration"),
+        ({"valid_until_duration": "9" * 30}, "from 0 to 100 years"),
+        ({"valid_until_duration": timedelta(days=-1)}, "from 0 to 100 years"),
+        ({"valid_until_time": 5}, "no time"),
+        ({"valid_until_time": "0001-01-01"}, "--valid-until-time"),
         ({"valid_until_time": "2001-01-01T00:00:00Z"}, "in the past"),
         ({"valid_until_duration": "1h", "valid_after_duration": "2h"}, "before it may start"),
         ({"valid_until_duration": "1h", "valid_until_time": "2099-01-01"}, "Give one of the two"),
@@ -87,6 +92,7 @@ def test_a_wrong_runtime_version_can_be_forced():
         ("v4-8", "tpu-vm-tf-2.18.0-pjrt"),
         ("v4-8", "v2-alpha-tpuv4"),
         ("v5p-8", "v2-alpha-tpuv5"),
+        ("v5litepod-8", "v2-tpuv5-litepod"),
         ("v6e-8", "v2-alpha-tpuv6e"),
     ],
 )
@@ -102,6 +108,33 @@ def test_defaults_come_from_the_type():
     assert (request.chips, request.capacity) == (32, "on-demand")
     assert request.node_ids == ("q-0", "q-1", "q-2", "q-3")
     assert ask(accelerator_type=None, type="V5LITE_POD", topology="4x4").slice_type.name == "v5litepod-16"
+
+
+def test_a_type_of_another_shape_is_asked_for_by_its_shape():
+    """The name of an accelerator type means its usual topology; an object of another one is no less meant."""
+    unusual = AcceleratorType.from_topology("v4", "4x4x32")
+    assert not unusual.has_default_topology
+    request = ask(accelerator_type=unusual)
+    assert request.slice_type == unusual
+    assert request.to_rest()["tpu"]["nodeSpec"][0]["node"]["acceleratorConfig"] == {
+        "type": "V4",
+        "topology": "4x4x32",
+    }
+    usual = AcceleratorType.parse("v4-16")
+    assert ask(accelerator_type=usual).accelerator_type == "v4-16"
+
+
+def test_another_type_brings_its_own_runtime_version():
+    """What followed from the old type goes with it, and what was asked for by name stays."""
+    request = ask(valid_until_duration="1h")
+    assert request.replace(accelerator_type="v5litepod-16").runtime_version == "v2-alpha-tpuv5-lite"
+    shaped = request.replace(type="v6e", topology="4x4")
+    assert (shaped.slice_type.name, shaped.runtime_version) == ("v6e-16", "v2-alpha-tpuv6e")
+    assert shaped.replace(accelerator_type="v4-8").slice_type.name == "v4-8"
+    named = ask(runtime_version="v2-alpha-tpuv4")
+    assert named.replace(accelerator_type="v4-32").runtime_version == "v2-alpha-tpuv4"
+    with pytest.raises(InvalidRequestError, match="is not made for v6e-8"):
+        named.replace(accelerator_type="v6e-8")
 
 
 def test_a_startup_script_is_read_from_its_file(tmp_path):

@@ -20,6 +20,10 @@ from multislice_nb.errors import InvalidRequestError
         ("startup_script", 5, "its text, or its file as a Path"),
         ("tags", 5, "a list of texts"),
         ("scopes", [5], "a list of texts"),
+        ("tags", (tag for tag in "ab"), "a list of texts"),
+        ("data_disks", "projects/p/zones/z/disks/d", "a list of DataDisk"),
+        ("data_disks", [{"disk": "projects/p/zones/z/disks/d"}], "a list of DataDisk"),
+        ("data_disks", [5], "a list of DataDisk"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused(field: str, value: Any, wanted: str) -> None:
