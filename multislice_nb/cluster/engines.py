@@ -312,7 +312,8 @@ class Engines:
         footing = self._footing[rank]
         return (
             f'PYTHONPATH="$HOME"/{shlex.quote(footing.library)}:"$HOME"/{HOME}/packages"${{PYTHONPATH:+:$PYTHONPATH}}" '
-            f'nohup {shlex.quote(footing.python)} -m {_MODULE} "$PWD" {role} > {role}.log 2>&1 < /dev/null &'
+            f'nohup {shlex.quote(footing.python)} -m {_MODULE} "$PWD" {role} > {role}.log 2>&1 < /dev/null & '
+            f"echo $! > {role}.pid"  # at once, for whoever ends it before it has come so far itself
         )
 
     async def _all(self, runs: Mapping[int, Awaitable[Completed]], purpose: str) -> None:

@@ -279,8 +279,8 @@ class Formation:
 
     async def dissolve(self) -> None:
         """End our processes on all workers, then let go of them."""
-        await self.keeper.stop()
         try:
+            await self.keeper.stop()
             await self.engines.stop(patience=0.5)
         finally:
             await self.leave()

@@ -69,7 +69,10 @@ def check(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def apply(variables: dict[str, str], removed: list[str]) -> None:
-    """In an engine: take over variables that were set, and drop those that are set no more."""
-    for name in removed:
+    """In an engine: take over variables that were set, and drop those that are set no more.
+
+    `PYTHONPATH` waits for the next start, which adds it to what our own packages are found by.
+    """
+    for name in set(removed) - {"PYTHONPATH"}:
         os.environ.pop(name, None)
-    os.environ.update(variables)
+    os.environ.update({name: value for name, value in variables.items() if name != "PYTHONPATH"})

@@ -377,8 +377,8 @@ def test_interrupt_frees_a_blocked_collective(hasty: Cluster) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_stopped_worker_is_named(cluster: Cluster) -> None:
-    """SIGSTOP of one worker in a loop of collectives ends the cell with its name and what happened to it."""
+def test_a_stopped_worker_is_named(cluster: Cluster, emulator_home: Path) -> None:
+    """SIGSTOP of one in a loop of collectives ends the cell with its name; a restart that fails leaves no process."""
     code = f"""
 import jax, os, signal
 for step in range(100_000):
@@ -389,6 +389,12 @@ for step in range(100_000):
         cluster.run(code)
     assert "rank 3 (slice 1, worker 1)" in str(caught.value)
     assert "stopped by SIGSTOP" in str(caught.value)
+    settings = f"~/.multislice_nb/clusters/{cluster.name}/engine.json"
+    cluster.shell.run(f"rm {settings}; mkdir {settings}", ranks=3)
+    with pytest.raises(errors.StartError, match="rank 3 could not start an engine"):
+        cluster.restart()
+    assert not processes_of(cluster, emulator_home)
+    cluster.shell.run(f"rmdir {settings}", ranks=3)
     cluster.restart()
     assert cluster.run("1").values == [1] * 4
 
@@ -444,9 +450,11 @@ def test_shutdown_leaves_no_process(cluster: Cluster, emulator_home: Path) -> No
     pids = cluster.run("import os\nos.getpid()").values
     cluster.shutdown()
     assert gone(pids)
-    marked = []
-    for process in psutil.process_iter(["cmdline"]):
-        command = " ".join(process.info["cmdline"] or [])
-        if f"multislice_nb.cluster.engine {emulator_home}" in command and f"/{cluster.name} " in command:
-            marked.append(process)
-    assert not marked
+    assert not processes_of(cluster, emulator_home)
+
+
+def processes_of(cluster: Cluster, emulator_home: Path) -> list[str]:
+    """The command lines of a gang's processes that live."""
+    commands = (" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+    engine = f"multislice_nb.cluster.engine {emulator_home}"
+    return [command for command in commands if engine in command and f"/{cluster.name} " in command]

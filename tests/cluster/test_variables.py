@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multislice_nb import errors
-from multislice_nb.cluster.variables import parse
+from multislice_nb.cluster.variables import apply, parse
 
 NAMES = st.from_regex(r"\A[A-Z_][A-Z0-9_]{0,10}\Z").filter(
     lambda name: not name.startswith(("MULTISLICE", "MEGASCALE"))
@@ -44,3 +45,13 @@ def test_what_is_computed_at_every_start_is_refused(name: str) -> None:
     """A stale value from a file cannot survive a change of the slices."""
     with pytest.raises(errors.InvalidRequestError, match="set anew at every start"):
         parse(f"{name}=3")
+
+
+def test_what_our_packages_are_found_by_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running engine takes over what was set, but for PYTHONPATH, without which its children would miss ours."""
+    monkeypatch.setenv("PYTHONPATH", "/ours")
+    monkeypatch.setenv("COLOR", "red")
+    apply({"COLOR": "blue", "PYTHONPATH": "/mine"}, [])
+    assert (os.environ["COLOR"], os.environ["PYTHONPATH"]) == ("blue", "/ours")
+    apply({}, ["COLOR", "PYTHONPATH"])
+    assert ("COLOR" in os.environ, os.environ["PYTHONPATH"]) == (False, "/ours")
