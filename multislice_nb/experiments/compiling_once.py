@@ -49,14 +49,18 @@ def compile_once(lowered: jax.stages.Lowered, devices: Iterable[jax.Device]) -> 
     processes = {device.process_index for device in devices}
     if store is None or len(processes) == 1:
         return lowered.compile()
-    # The text has the shape of the mesh, and not which device is where in it.
-    program = f"{[device.id for device in devices]}\0{lowered.as_text()}"
-    name = f"multislice_nb/program/{hashlib.sha256(program.encode()).hexdigest()}"
+    name = _name(lowered, devices)
     first = min(processes)
     if jax.process_index() == first:
         return _published(store, name, lowered)
     found = _awaited(store, name, first)
     return lowered.compile() if found == _NOT_COMPILED else _loaded(found)
+
+
+def _name(lowered: jax.stages.Lowered, devices: list[jax.Device]) -> str:
+    """Of a program and where it runs: its text has the shape of the mesh, and not which device is where in it."""
+    program = f"{[device.id for device in devices]}\0{lowered.as_text()}"
+    return f"multislice_nb/program/{hashlib.sha256(program.encode()).hexdigest()}"
 
 
 def _store() -> Any:

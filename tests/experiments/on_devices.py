@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from multislice_nb.experiments import noise, programs
+from multislice_nb.experiments import compiling_once, noise, programs
 from multislice_nb.experiments.measure import measure
 from multislice_nb.experiments.training import (
     Options,
@@ -122,6 +122,14 @@ def noise_moments(shape: tuple[int, ...], deviation: float) -> tuple[float, floa
 def programs_made() -> int:
     """How often a configuration was compiled in this process."""
     return programs._compiled.cache_info().misses
+
+
+def named_by_mesh(parallelism: Parallelism) -> tuple[tuple[int, ...], str, str]:
+    """The shape of a mesh, the text of a program on it, and the name under which workers share that program."""
+    mesh = make_mesh(parallelism)
+    lowered = initial_batch(MLP(32, 1), mesh, 64).lower(keys()[1])
+    name = compiling_once._name(lowered, list(mesh.devices.flat))
+    return mesh.devices.shape, lowered.as_text(), name
 
 
 def cannot_compile_ahead(configuration: Configuration) -> bool:

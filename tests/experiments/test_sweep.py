@@ -356,6 +356,15 @@ def test_next_configuration_is_compiled_ahead(devices: LocalCluster, tmp_path: P
         assert [row[name] for row in ahead.rows] == [row[name] for row in plain.rows]
 
 
+def test_programs_are_shared_by_the_order_of_devices(devices: LocalCluster) -> None:
+    """Two meshes of one shape whose devices are in another order share no program, though its text is the same."""
+    over_dcn = (Parallelism(ici_fsdp=4, dcn_data=2), Parallelism(ici_data=2, ici_fsdp=2, dcn_fsdp=2))
+    (first,), (second,) = (devices.call("on_devices:named_by_mesh", one) for one in over_dcn)
+    assert first[:2] == second[:2]
+    assert first[2] != second[2]
+    assert devices.call("on_devices:named_by_mesh", over_dcn[0]) == [first]
+
+
 def test_what_cannot_be_compiled_ahead_disturbs_nothing(devices: LocalCluster) -> None:
     """A configuration that does not compile fails in its own turn and not in the one before it."""
     point = Configuration(
