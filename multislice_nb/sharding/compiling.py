@@ -105,12 +105,11 @@ def _answer(request: CompileRequest) -> dict[str, Any]:
     function, arguments = program(mesh) if request.batch is None else program(mesh, request.batch)
     lowered = function.lower(*arguments)
     place = _cache_file(request, lowered.as_text(), mesh)
-    if place is not None and place.exists():
-        return {**json.loads(place.read_text(encoding="utf-8")), "cached": True}
+    if place is not None and (known := _kept(place)):
+        return {**known, "cached": True}
     answer = _compile(lowered, for_tpu=bool(request.topology))
-    if place is not None:
-        _keep(place, answer)
-    return {**answer, "cached": False}
+    not_kept = "" if place is None else _keep(place, answer)
+    return {**answer, "cached": False, "not_kept": not_kept}
 
 
 def _devices(request: CompileRequest) -> list[Any]:
@@ -160,11 +159,25 @@ def compiler(*, for_tpu: bool) -> str:
     return f"XLA for CPU (jax {jax})"
 
 
-def _keep(place: Path, answer: dict[str, Any]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = place.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(answer), encoding="utf-8")
-    draft.replace(place)
+def _kept(place: Path) -> dict[str, Any] | None:
+    """An answer from before; None if there is none that can be read: it is made again."""
+    try:
+        answer: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return answer
+
+
+def _keep(place: Path, answer: dict[str, Any]) -> str:
+    """Keep an answer for another time, and say why if that is not possible: it has been made all the same."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = place.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(answer), encoding="utf-8")
+        draft.replace(place)
+    except OSError as error:
+        return f"{place.parent} cannot be written: {error.strerror}"
+    return ""
 
 
 def _compile(lowered: Any, *, for_tpu: bool) -> dict[str, Any]:

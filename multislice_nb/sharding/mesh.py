@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import jax
     import numpy as np
 
-__all__ = ["device_array", "make_mesh"]
+__all__ = ["abstract_mesh", "device_array", "make_mesh"]
 
 
 def make_mesh(parallelism: Parallelism, devices: Sequence[jax.Device] | None = None) -> jax.sharding.Mesh:
@@ -31,11 +31,24 @@ def make_mesh(parallelism: Parallelism, devices: Sequence[jax.Device] | None = N
         ParallelismError: If the products do not match the devices and their slices.
     """
     import jax
-    from jax.sharding import AxisType, Mesh
+    from jax.sharding import Mesh
 
     array = device_array(parallelism, jax.devices() if devices is None else devices)
-    # JAX's own default differs between its versions and its kinds of meshes.
-    return Mesh(array, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    return Mesh(array, AXES, axis_types=_axis_types())
+
+
+def abstract_mesh(parallelism: Parallelism) -> jax.sharding.AbstractMesh:
+    """The same mesh without devices, to trace on. The parallelism is resolved."""
+    from jax.sharding import AbstractMesh
+
+    return AbstractMesh(parallelism.mesh_shape, AXES, axis_types=_axis_types())
+
+
+def _axis_types() -> tuple[jax.sharding.AxisType, ...]:
+    """Said, because JAX's own default differs between its versions and its kinds of meshes."""
+    from jax.sharding import AxisType
+
+    return (AxisType.Auto,) * len(AXES)
 
 
 def device_array(parallelism: Parallelism, devices: Sequence[Any]) -> np.ndarray:

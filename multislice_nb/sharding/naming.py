@@ -31,6 +31,7 @@ _PART = re.compile(
 )
 _SEPARATORS = re.compile(r"\s*(?:\+|,|;|&|\band\b|--)\s*")
 _INFERRED = -1
+_UNSHARDED = "unsharded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class _Part:
 def parse_strategy(text: str | Parallelism, chips_per_slice: int, slices: int = 1) -> Parallelism:
     """The parallelism that a strategy's name means on slices of a given size.
 
+    `unsharded` divides nothing inside a slice, which is right for slices of one device alone.
     Degrees that are not named are inferred: one axis takes all devices, two share them as evenly as they can be
     divided, the first taking the larger part. Between slices the batch is divided (data parallelism), unless
     the text says something about DCN; inside a slice that the text does not mention, FSDP takes all.
@@ -59,14 +61,16 @@ def parse_strategy(text: str | Parallelism, chips_per_slice: int, slices: int = 
     check_shape(chips_per_slice, slices)
     if isinstance(text, Parallelism):
         return text.resolve(chips_per_slice, slices)
-    parts = [_read(part, text) for part in _SEPARATORS.split(_tidy(text)) if part and part != "unsharded"]
+    words = [part for part in _SEPARATORS.split(_tidy(text)) if part]
+    parts = [_read(part, text) for part in words if part != _UNSHARDED]
     named = [(part.network, part.axis) for part in parts]
     twice = next((f"{network}_{axis}" for network, axis in named if named.count((network, axis)) > 1), None)
     if twice:
         raise ParallelismError(f"{text!r} names {twice} twice.", fix="Name each axis once.")
-    if not parts and _tidy(text) != "unsharded":
+    if not words:
         raise _not_a_strategy(text)
-    inside = [part for part in parts if part.network == "ici"] or [_Part("ici", "fsdp", None)]
+    whole = [_Part("ici", "fsdp", 1 if _UNSHARDED in words else None)]
+    inside = [part for part in parts if part.network == "ici"] or whole
     between = [part for part in parts if part.network == "dcn"] or [_Part("dcn", "data", None)]
     degrees = _share(inside, chips_per_slice) | _share(between, slices)
     return Parallelism(**degrees).resolve(chips_per_slice, slices)

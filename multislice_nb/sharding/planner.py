@@ -60,7 +60,7 @@ def plan(
         slices: How many.
         strategy: A name such as fsdp, or a parallelism.
         batch: Examples per device, handed to `program`.
-        args: Arguments of a jitted function: arrays or shapes.
+        args: Arguments of a jitted function: arrays, random keys, shapes or numbers.
         specs: Partition specs of `args`, if their shardings do not say.
         model: What closed forms need, for a machine without libtpu.
         remat: Whether the program computes layers again in the pass backward, which closed forms have to be told.
@@ -252,6 +252,8 @@ class _Reading:
                 f"libtpu is not installed: FLOPs are those of the CPU compiler, HBM and bytes are {source}, and "
                 "whether it fits is not known. pip install 'multislice-nb[aot]' asks the TPU compiler."
             )
+        if self.answer.get("not_kept"):
+            notes.append(f"The answer is not kept for another time: {self.answer['not_kept']}.")
         if self.answer.get("loop_flops"):
             notes.append(
                 "The bodies of loops are counted as often as they run; of these, matrix products alone."

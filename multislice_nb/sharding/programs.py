@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from multislice_nb.errors import InvalidRequestError, PlanError
-from multislice_nb.sharding.parallelism import AXES
+from multislice_nb.sharding.mesh import abstract_mesh
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,13 +19,27 @@ if TYPE_CHECKING:
 __all__ = ["described", "packed", "with_arguments"]
 
 
+class _Leaf(NamedTuple):
+    """One argument's array, as far as a compiler needs to know it."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    weak_type: bool
+    spec: Any
+
+    def struct(self, sharding: jax.sharding.Sharding | None = None) -> jax.ShapeDtypeStruct:
+        import jax
+
+        return jax.ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak_type, sharding=sharding)
+
+
 @dataclass(frozen=True)
 class _Shaped:
     """A jitted function with the shapes of its arguments, as a program of the mesh."""
 
     function: bytes
     donated: tuple[int, ...]
-    leaves: tuple[tuple[tuple[int, ...], str, Any], ...]
+    leaves: tuple[_Leaf, ...]
     tree: Any
 
     def __call__(self, mesh: jax.sharding.Mesh) -> tuple[Any, Any]:
@@ -33,8 +47,7 @@ class _Shaped:
         from jax.sharding import NamedSharding
 
         structs = [
-            jax.ShapeDtypeStruct(shape, dtype, sharding=None if spec is None else NamedSharding(mesh, spec))
-            for shape, dtype, spec in self.leaves
+            leaf.struct(None if leaf.spec is None else NamedSharding(mesh, leaf.spec)) for leaf in self.leaves
         ]
         # The mesh in use lets the function constrain intermediates by PartitionSpec alone.
         jax.set_mesh(mesh)
@@ -68,13 +81,14 @@ def with_arguments(
 
     Args:
         function: Jitted. It may constrain intermediates by `PartitionSpec`; the mesh is set.
-        args: Its arguments: arrays or `jax.ShapeDtypeStruct`s. A `NamedSharding` of theirs is taken over by its
-            spec.
+        args: Its arguments: arrays, random keys, `jax.ShapeDtypeStruct`s or numbers. A `NamedSharding` of theirs is
+            taken over by its spec.
         specs: Partition specs instead, in the same tree, or None.
         parallelism: Of the mesh on which it is traced.
 
     Raises:
-        InvalidRequestError: If the function is not jitted, or specs and arguments differ in their tree.
+        InvalidRequestError: If the function is not jitted, an argument is no array, or specs and arguments differ
+            in their tree.
         PlanError: If the function does not trace with these arguments.
     """
     import jax
@@ -87,8 +101,21 @@ def with_arguments(
     own = [getattr(getattr(leaf, "sharding", None), "spec", None) for leaf in leaves]
     if specs is not None:
         own = _flat_specs(specs, tree)
-    shapes = tuple((tuple(leaf.shape), str(leaf.dtype), spec) for leaf, spec in zip(leaves, own, strict=True))
+    shapes = tuple(_leaf(leaf, spec) for leaf, spec in zip(leaves, own, strict=True))
     return _Shaped(packed(function.__wrapped__), _donated(function, shapes, tree, parallelism), shapes, tree)
+
+
+def _leaf(leaf: Any, spec: Any) -> _Leaf:
+    import jax
+
+    try:
+        known = jax.typeof(leaf)
+    except TypeError as error:
+        raise InvalidRequestError(
+            f"An argument is a {type(leaf).__name__}, of which the compiler knows no shape.",
+            fix="Give arrays, shapes and numbers; bind whatever else the function takes beforehand.",
+        ) from error
+    return _Leaf(tuple(known.shape), known.dtype, bool(getattr(known, "weak_type", False)), spec)
 
 
 def _flat_specs(specs: Any, tree: Any) -> list[Any]:
@@ -107,16 +134,14 @@ def _flat_specs(specs: Any, tree: Any) -> list[Any]:
 
 
 def _donated(
-    function: Any, shapes: tuple[tuple[tuple[int, ...], str, Any], ...], tree: Any, parallelism: Parallelism
+    function: Any, shapes: tuple[_Leaf, ...], tree: Any, parallelism: Parallelism
 ) -> tuple[int, ...]:
     """Which arguments the function gives away, found by tracing it on a mesh without devices."""
     import jax
-    from jax.sharding import AbstractMesh, AxisType
 
-    structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in shapes]
-    mesh = AbstractMesh(parallelism.mesh_shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    structs = [leaf.struct() for leaf in shapes]
     try:
-        with jax.sharding.use_abstract_mesh(mesh):
+        with jax.sharding.use_abstract_mesh(abstract_mesh(parallelism)):
             traced = function.trace(*jax.tree.unflatten(tree, structs))
     except Exception as error:
         raise PlanError(

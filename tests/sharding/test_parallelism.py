@@ -106,6 +106,8 @@ def test_any_text_is_a_strategy_or_our_error(text: str, chips: int, slices: int)
         ),
         ("ici_fsdp=-1, dcn_data=-1", 4, 2, Parallelism(ici_fsdp=4, dcn_data=2)),
         ("unsharded", 1, 1, Parallelism()),
+        ("unsharded", 1, 2, Parallelism(dcn_data=2)),
+        ("unsharded + 2-way FSDP over DCN", 1, 2, Parallelism(dcn_fsdp=2)),
     ],
 )
 def test_names_people_use(text: str, chips: int, slices: int, expected: Parallelism) -> None:
@@ -125,6 +127,7 @@ def test_names_people_use(text: str, chips: int, slices: int, expected: Parallel
             "ici_data 1 x ici_fsdp 4 x ici_tensor 1 = 4, but a slice has 8 chips.",
             "ici_data 2, or ici_fsdp 8, or ici_tensor 2",
         ),
+        ("unsharded", "ici_fsdp 1 x ici_tensor 1 = 1, but a slice has 8 chips", "ici_fsdp 8"),
         ("3-way data over DCN", "= 3, but there are 2 slices.", "dcn_data 2"),
     ],
 )

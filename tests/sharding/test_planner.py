@@ -34,8 +34,12 @@ def without_libtpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MULTISLICE_NB_HOME", str(tmp_path))
 
 
-def test_without_libtpu_the_cpu_compiler_and_closed_forms_answer() -> None:
-    """FLOPs are those of the compiled program, bytes and memory closed forms, and the plan says so."""
+def test_without_libtpu_the_cpu_compiler_and_closed_forms_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLOPs are those of the compiled program, bytes and memory closed forms, and the plan says so.
+
+    It is kept for another time, but not for a mesh of the same shape with its devices in another order, and it is
+    made all the same where it cannot be kept.
+    """
     model = Model.mlp(128, 2)
     small = partial(build, width=128, layers=2)
     first = sharding.plan(small, accelerator_type="v4-16", slices=2, batch=512, model=model, title="mlp <2>")
@@ -50,8 +54,13 @@ def test_without_libtpu_the_cpu_compiler_and_closed_forms_answer() -> None:
     again = sharding.plan(small, accelerator_type="v4-16", slices=2, batch=512, model=model)
     assert (first.cached, again.cached) == (False, True)
     assert again.flops == first.flops
+    crossing = sharding.Parallelism(ici_data=2, ici_fsdp=4, dcn_fsdp=2)
+    assert crossing.mesh_shape == first.parallelism.mesh_shape
+    assert not sharding.plan(small, accelerator_type="v4-16", slices=2, batch=512, strategy=crossing).cached
+    monkeypatch.setenv("MULTISLICE_NB_HOME", __file__)  # no folder can be made in it, whoever asks
     other = sharding.plan(small, accelerator_type="v4-16", slices=2, batch=256)
     assert not other.cached
+    assert "not kept" in other.notes[-1]
     assert (other.hbm_bytes, dict(other.ici), other.prediction) == (None, {}, None)
 
 
@@ -92,6 +101,12 @@ def test_any_jitted_function_with_shapes_is_planned() -> None:
     assert found.loop_flops == 5 * each
     assert found.flops == pytest.approx(6 * each, rel=0.05)
     assert "loops" in found.notes[-1]
+    draws = jax.jit(lambda key, x, by: by * x + jax.random.normal(key, x.shape))
+    drawn = sharding.plan(draws, args=(jax.random.key(0), arguments[1], 2.0), accelerator_type="v4-8")
+    assert drawn.flops is not None
+    assert drawn.flops > 2 * 256 * 64
+    with pytest.raises(InvalidRequestError, match="An argument is a str"):
+        sharding.plan(draws, args=(jax.random.key(0), arguments[1], "2"), accelerator_type="v4-8")
     with pytest.raises(PlanError, match="does not trace"):
         sharding.plan(forward, args=arguments[:1], accelerator_type="v4-8")
     with pytest.raises(InvalidRequestError, match="tree"):
