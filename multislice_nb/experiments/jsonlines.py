@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.errors import ExperimentError
@@ -30,6 +31,24 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
         raise ExperimentError(
             f"The results file {path} cannot be written: {error.strerror}.",
             fix="Give another path; what was measured so far is in it.",
+        ) from error
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file to which no row could be added, before there is one to add. Nothing is made.
+
+    Raises:
+        ExperimentError: It could not be written.
+    """
+    try:
+        if path.exists():
+            path.open("ab").close()
+        else:
+            folder = next(one for one in path.absolute().parents if one.exists())
+            tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ExperimentError(
+            f"The results file {path} cannot be written: {error.strerror}.", fix="Give another path."
         ) from error
 
 

@@ -167,6 +167,7 @@ def _executed(
     """Execute a notebook and add a line to the index, whatever comes of it."""
     name = run_name(source, parameters)
     target = output / name / source.path.name
+    jsonlines.check_writable(output / INDEX)
     target.parent.mkdir(parents=True, exist_ok=True)
     own = {"output": str(target.parent.resolve())} if "output" in source.parameters else {}
     begun, clock = dt.datetime.now(dt.UTC), time.monotonic()

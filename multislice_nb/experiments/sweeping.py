@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from multislice_nb import _portal
 from multislice_nb.errors import ExperimentError
+from multislice_nb.experiments import jsonlines
 from multislice_nb.experiments.live import sweep_shower
 from multislice_nb.experiments.request import SweepRequest
 from multislice_nb.experiments.results import Results
@@ -47,8 +48,9 @@ async def asweep(
         ClusterError: The workers do not answer, or could not be started again.
     """
     gang = _attached(cluster) if cluster is None or isinstance(cluster, str) else cluster
-    run = await Run.begin(request, gang)
     results = _open(path, gang)
+    jsonlines.check_writable(results.path)
+    run = await Run.begin(request, gang)
     async with aclosing(run.progress(results)) as steps:
         async for progress in steps:
             yield progress

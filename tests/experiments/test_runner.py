@@ -161,6 +161,8 @@ def test_unknown_parameters_and_notebooks_are_refused(small: Path, tmp_path: Pat
     with pytest.raises(InvalidRequestError, match="There is no experiment 77"):
         run("77", folder=folder)
     assert not folder.exists()
+    with pytest.raises(ExperimentError, match="cannot be written"):
+        run(small, folder=small, progress=False)
 
 
 def test_what_is_read_at_once_is_what_papermill_reads() -> None:

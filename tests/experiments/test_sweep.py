@@ -272,6 +272,19 @@ def test_impossible_requests_leave_no_file(devices: LocalCluster, tmp_path: Path
     assert not path.exists()
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
+    devices: LocalCluster, tmp_path: Path
+) -> None:
+    """A path that no row could be added to is refused while nothing has been measured, and is left as it is."""
+    (tmp_path / "file").write_text("")
+    gang = Failing(devices, [WorkerLostError("It was asked to measure.")])
+    for path in (tmp_path, tmp_path / "file" / "rows.jsonl"):
+        with pytest.raises(ExperimentError, match=r"cannot be (written|read)"):
+            measured(gang, path, ["fsdp"], [8])
+    assert len(gang.errors) == 1
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
 def test_rounds_repeat_until_the_spread_is_small(devices: LocalCluster, tmp_path: Path) -> None:
     """Steps are added round by round until they agree, or until there are enough of them."""
     fine = measured(devices, tmp_path / "a", ["fsdp"], [8], target_spread=9.0)
