@@ -136,7 +136,10 @@ class Admin:
                 self.active()
             unused = time.monotonic() - self._last
             if unused >= self._idle and not self._living_owners():
-                return
+                if not await self._engine.has_detached_commands():
+                    return
+                self.active()  # all processes were looked at for that: not again each second
+                continue
             try:
                 await asyncio.wait_for(self.ending.wait(), min(1.0, max(0.05, self._idle - unused)))
             except TimeoutError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from multislice_nb.emulator import processes
 from multislice_nb.emulator.admission import Admissions
 from multislice_nb.emulator.api import Api
 from multislice_nb.emulator.api_faults import ApiFaults
@@ -61,6 +62,10 @@ class Engine:
     def running_scripts(self) -> int:
         """How many workers' startup scripts run: on a worker whose job nobody watches, it is the job."""
         return sum(vm.running_scripts for vm in self.store.vms())
+
+    async def has_detached_commands(self) -> bool:
+        """Whether a command runs on a worker that was started to go on when nobody is connected any more."""
+        return await asyncio.to_thread(processes.any_detached, self.machine.emulator_id)
 
     async def close(self) -> None:
         """End everything that was started for anybody."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MARK = "MULTISLICE_NB_EMULATED_VM"
+# In the environment of a command that was started on a worker to go on when nobody is connected any more.
+DETACHED = "MULTISLICE_NB_DETACHED"
 
 
 def _belongs(process: psutil.Process, marks: Sequence[str], folders: Sequence[str]) -> bool:
@@ -51,6 +53,18 @@ def find(marks: Sequence[str], folders: Sequence[Path] = ()) -> list[psutil.Proc
                 found.update((child.pid, child) for child in process.children(recursive=True))
     found.pop(me, None)
     return [process for process in found.values() if _alive(process)]
+
+
+def any_detached(mark: str) -> bool:
+    """Whether a detached command runs on a VM with this mark, or beginning of a mark."""
+
+    def detached(process: psutil.Process) -> bool:
+        try:
+            return DETACHED in process.environ()
+        except (psutil.Error, OSError):
+            return False
+
+    return any(map(detached, find([mark])))
 
 
 def _alive(process: psutil.Process) -> bool:

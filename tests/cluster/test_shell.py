@@ -182,11 +182,12 @@ def test_a_detached_command_is_found_followed_and_stopped(reached: Reach) -> Non
 
 def test_a_detached_command_that_fails_says_so_later(reached: Reach) -> None:
     """Its output and exit statuses are still there for who looks after its end."""
-    started = reached.shell.start("echo done; exit $MULTISLICE_NB_WORKER_ID", name="late", distributed=False)
+    command = "echo done $MULTISLICE_NB_DETACHED; exit $MULTISLICE_NB_WORKER_ID"
+    started = reached.shell.start(command, name="late", distributed=False)
     with pytest.raises(errors.WorkerError, match="exit status 1"):
         started.follow(timeout=60)
     again = reached.shell.find("late").output()
-    assert again.stdout == ["done\n"] * 4
+    assert again.stdout == [f"done {started.id}\n"] * 4
     assert again.exit_statuses == [0, 1, 0, 1]
     assert str(started.status()) == "late: ranks 0, 2: exit status 0; ranks 1, 3: exit status 1"
 

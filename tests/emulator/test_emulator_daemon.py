@@ -102,7 +102,7 @@ def test_a_failed_start_shows_the_log(own_home: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_unused_daemon_ends_itself(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an owner, a call and a startup script it ends after its idle time, and takes its address file along."""
+    """Without an owner, a call, a startup script and a detached command it ends, and takes its address file along."""
     monkeypatch.setenv("MULTISLICE_NB_EMULATOR_IDLE", "1")
     address = daemon.ensure_running()
     emulated = Emulated(address)
@@ -110,8 +110,17 @@ def test_an_unused_daemon_ends_itself(own_home: Path, monkeypatch: pytest.Monkey
     emulated.active("job", node={"metadata": {"startup-script": script}})
     worker = own_home / "vms/job/job-0/0/home"
     emulated.until((worker / "begun").exists)
-    emulated.until(lambda: emulated.rest("GET", "/emulator/v1/status").body["uptimeSeconds"] > 3)
+
+    def go_on(seconds: float) -> None:
+        until = _uptime(emulated) + seconds
+        emulated.until(lambda: _uptime(emulated) > until)
+
+    go_on(2.5)
+    waiting = "until [ -e over ]; do sleep 0.1; done"
+    emulated.ssh("job-0", f"{processes.DETACHED}=1 setsid bash -c '{waiting}' >/dev/null 2>&1 &")
     (worker / "enough").touch()
+    go_on(2.5)
+    (worker / "over").touch()
     psutil.wait_procs([p for p in (_process(address.pid), _process(address.reaper_pid)) if p], timeout=20)
     assert not address_file(own_home).exists()
     assert daemon.status() is None
@@ -223,6 +232,11 @@ def test_the_state_survives_no_restart(own_home: Path) -> None:
     assert json.loads(address_file(own_home).read_text())["host"] == "127.0.0.1"
     daemon.stop()
     assert not address_file(own_home).exists()
+
+
+def _uptime(emulated: Emulated) -> float:
+    """Seconds since the daemon's start; asking is no use of it."""
+    return float(emulated.rest("GET", "/emulator/v1/status").body["uptimeSeconds"])
 
 
 def _process(pid: int) -> psutil.Process | None:

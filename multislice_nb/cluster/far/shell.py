@@ -133,6 +133,8 @@ def start(request: Request, _stream: IO[bytes]) -> dict[str, Any]:
     if request["folder"]:
         shutil.copytree(str(Path.home() / request["folder"]), str(folder / "files"), symlinks=True)
         request["cwd"] = str(folder / "files")
+    # What keeps an emulator running on which there is nothing else to do.
+    request["environment"]["MULTISLICE_NB_DETACHED"] = request["id"]
     told = {key: request[key] for key in ("id", "name", "command", "cwd")}
     (folder / "command.json").write_text(json.dumps(dict(told, started=time.time())))
     ready, write_end = os.pipe()
