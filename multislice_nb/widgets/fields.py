@@ -71,7 +71,7 @@ class Field:
         control.style.description_width = "150px"
         control.layout.width = control.layout.width or "440px"
         self.control = control
-        self._fault = widgets.HTML(layout=widgets.Layout(margin="0 0 0 8px"))
+        self._fault = widgets.HTML(layout=widgets.Layout(margin="0 0 0 8px", flex="1 1 300px", min_width="0"))
         self.view = widgets.HBox([control, self._fault], layout=row())
 
     @property

@@ -31,6 +31,8 @@ _LEVELS = 8
 _FEW, _SOME = 64, 256
 _SIZES = {"few": (52, 26, 4), "some": (20, 20, 3), "many": (13, 13, 2)}
 """Pixels of a cell's width and height and between two, by how many there are."""
+_RING = 4
+"""Pixels for what is drawn around the button that has the focus, below the last row too when that is scrolled to."""
 _numbers = itertools.count(1)
 
 
@@ -102,7 +104,7 @@ class Grid:
         self.view = widgets.HBox(
             [self._rows, self.buttons, self._rules, self._paint, roving(self._scope)],
             layout=widgets.Layout(
-                max_height="480px", overflow="auto", flex="0 0 auto", max_width="100%", padding="4px"
+                max_height="480px", overflow="auto", flex="0 0 auto", max_width="100%", padding="4px 4px 0"
             ),
         )
         self.buttons.observe(self._pressed, "index")
@@ -146,7 +148,7 @@ class Grid:
 
 def _rules(scope: str, size: str, columns: int, per_slice: int) -> str:
     width, height, gap = _SIZES[size]
-    text = "" if size == "few" else f".{scope} button{{font-size:0}}"
+    text = "" if size == "few" else f".{scope} .jupyter-button{{font-size:0;gap:0}}"
     # Slices that share a row are told apart by a wider gap.
     apart = (
         f".{scope} button:nth-child({per_slice}n+1){{margin-left:{2 * gap}px}}"
@@ -158,8 +160,8 @@ def _rules(scope: str, size: str, columns: int, per_slice: int) -> str:
         for place in range(columns)
     )
     return (
-        f"<style>.{scope}>div{{display:grid;grid-template-columns:{tracks};grid-auto-rows:{height}px;gap:{gap}px}}"
-        f"{text}{apart}</style>"
+        f"<style>.{scope}>div{{display:grid;grid-template-columns:{tracks};grid-auto-rows:{height}px;gap:{gap}px;"
+        f"padding-bottom:{_RING}px}}{text}{apart}</style>"
     )
 
 

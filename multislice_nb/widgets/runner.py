@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Runner"]
 
+_EMPTY = (
+    '<div class="msnb msnb-empty">No workers are attached. Attach in the first tab, '
+    'or with <code class="msnb-code">%multislice attach NAME</code></div>'
+)
 _PAUSE = 0.2
 """Seconds between two looks at a running cell."""
 
@@ -55,7 +59,8 @@ class Runner:
         self.stop = button("Interrupt", "stop", "Interrupt what runs on the workers")
         self._output = widgets.HTML()
         bar = widgets.HBox([self.choice, self.ranks, self.run, self.stop], layout=row())
-        self.view = widgets.VBox([bar, self.code, self._output])
+        self._nobody = widgets.HTML(_EMPTY)
+        self.view = widgets.VBox([bar, self._nobody, self.code, self._output])
         self.run.on_click(lambda _: self._run())
         self.stop.on_click(lambda _: self._stop())
         self.ranks.observe(self._named, "value")
@@ -74,6 +79,7 @@ class Runner:
     def _draw_buttons(self) -> None:
         running = self._handle is not None
         self.run.disabled = running or not self.choice.value
+        self._nobody.layout.display = "none" if self.choice.value else None
         self.stop.disabled = not running
 
     def _run(self) -> None:

@@ -115,8 +115,8 @@ CSS = """<style>
 .msnb-scroll { overflow: auto; max-height: 360px; }
 .msnb table.msnb-table { border-collapse: collapse; table-layout: auto; width: 100%; margin: 0; font-size: inherit; }
 .msnb .msnb-table th, .msnb .msnb-table td { text-align: left; max-width: 320px; overflow: hidden; text-overflow: ellipsis; padding: 4px 14px 4px 2px; white-space: nowrap;
-  border-bottom: 1px solid var(--jp-border-color3, rgba(128,128,128,.2)); vertical-align: top; }
-.msnb-table th { font-weight: 600; color: var(--jp-ui-font-color2, inherit);
+  border-bottom: 1px solid rgba(128,128,128,.25); vertical-align: top; }
+.msnb .msnb-table th { font-weight: 600; color: var(--jp-ui-font-color2, inherit);
   border-bottom-color: var(--jp-border-color1, rgba(128,128,128,.5));
   position: sticky; top: 0; background: var(--jp-layout-color1, Canvas); }
 .msnb .msnb-table td.msnb-number, .msnb .msnb-table th.msnb-number { text-align: right; font-variant-numeric: tabular-nums; }
@@ -157,10 +157,11 @@ code.msnb-code { padding: 1px 5px; }
 .msnb-said { font-family: var(--jp-code-font-family, monospace); font-size: var(--jp-code-font-size, 13px); }
 .msnb-rows { display: grid; position: relative; top: -2px; margin-right: 10px; white-space: nowrap; font-variant-numeric: tabular-nums; overflow: visible;
   color: var(--jp-ui-font-color2, inherit); }
-.msnb-workers .jupyter-button { position: relative; width: auto; min-width: 0; height: 100%; margin: 0; padding: 0; border-radius: 2px;
+.msnb-workers .jupyter-button { position: relative; scroll-margin: 4px; width: auto; min-width: 0; height: 100%; margin: 0; padding: 0; border-radius: 2px;
   box-sizing: border-box; line-height: 1; display: flex; align-items: center; justify-content: center; gap: 6px; overflow: visible;
   font-variant-numeric: tabular-nums; color: var(--jp-ui-font-color1, inherit);
   background: linear-gradient(to top, var(--msnb-tint, rgba(33,150,243,.38)) var(--msnb-fill, 0%), transparent 0) var(--jp-layout-color2, rgba(128,128,128,.14)); }
+.msnb-board { --jp-widgets-dropdown-arrow: url("data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E%3Cpath d='M5 7.5 9 11.5 13 7.5' fill='none' stroke='%23808080' stroke-width='1.8'/%3E%3C/svg%3E"); }
 .msnb-sliders .widget-readout { min-width: 150px; text-align: left; }
 .msnb-workers .jupyter-button i { display: none; }
 .msnb-workers .jupyter-button::before { content: ""; flex: none; width: 10px; height: 10px; background: var(--msnb-tone);

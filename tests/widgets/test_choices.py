@@ -90,7 +90,9 @@ def test_interrupt_reaches_the_cluster_whose_cell_runs(desk: Desk, loop: KernelL
     clusters = {"one": cluster("one"), "two": cluster("two")}
     session = SimpleNamespace(cluster=lambda name="two": clusters[name])
     runner = Runner(cast("Session", session), desk, loop)
+    assert runner._nobody.layout.display is None
     runner.show(cast("Any", SimpleNamespace(clusters=tuple(clusters.values()))))
+    assert runner._nobody.layout.display == "none"
     runner.choice.value = "one"
     runner.run.click()
     runner.choice.value = "two"

@@ -181,6 +181,8 @@ def test_every_tab_fits(opened: Callable[..., Any], dark: bool, width: int) -> N
     facts = page.locator(".msnb-facts:visible")
     facts.wait_for()
     notebook.shoot(f"tab_form_{'dark' if dark else 'light'}_{width}", panel=True)
+    arrow = page.get_by_label("Capacity").evaluate("choice => getComputedStyle(choice).backgroundImage")
+    assert "808080" in arrow  # seen on light and on dark
     colour = facts.evaluate("element => getComputedStyle(element).color")
     parts = [int(part) for part in re.findall(r"\d+", colour)[:3]]
     assert all(part > 180 for part in parts) if dark else all(part < 80 for part in parts), colour
@@ -249,6 +251,13 @@ def test_a_thousand_workers_stay_readable(opened: Callable[..., Any]) -> None:
     assert page.locator(".msnb-board").evaluate("board => board.scrollWidth <= board.clientWidth")
 
 
+RING_IS_SEEN = """button => {
+  const own = button.getBoundingClientRect(), view = button.closest(".msnb-workers").parentElement.getBoundingClientRect();
+  return own.top - 3 >= view.top && own.bottom + 3 <= view.bottom;
+}"""
+"""Whether what is drawn around the button that has the focus is within what the grid shows of itself."""
+
+
 def go_about_with_keys(page: Any) -> None:
     """The grid is one stop of the Tab key; arrows, Home and End move in it, and Enter opens the worker there."""
     page.locator(".msnb-workers [role=toolbar]").wait_for()
@@ -271,6 +280,7 @@ def go_about_with_keys(page: Any) -> None:
         page.keyboard.press(key)
         page.locator(f"{stops}[value='{rank}']:focus").wait_for()
         assert page.locator(stops).count() == 1
+        assert page.locator(f"{stops}[value='{rank}']").evaluate(RING_IS_SEEN), rank
     page.keyboard.press("Enter")
     page.locator("p", has_text="rank 1023 (slice 255, worker 3)").wait_for()
     page.keyboard.press("Tab")
