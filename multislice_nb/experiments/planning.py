@@ -7,6 +7,7 @@ ms.plan(accelerator_type="v4-16", slices=2, strategy="fsdp", batch=131072, embed
 
 from __future__ import annotations
 
+import dataclasses
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ def plan(
     embedding: int = 2048,
     layers: int = 4,
     options: Options | None = None,
+    largest: bool = False,
     **planning: Any,
 ) -> Plan:
     """What XLA's TPU compiler makes of a training step, on a machine without a TPU.
@@ -46,24 +48,26 @@ def plan(
         embedding: Features of the MLP's tokens.
         layers: Layers of the MLP.
         options: How it is trained.
+        largest: Look for the largest batch that fits too, as `largest_batch` does, which takes ten times as long.
         **planning: Further options of `multislice_nb.sharding.plan`.
 
     Raises:
         AcceleratorTypeError: If there is no such slice.
         ParallelismError: If the strategy fits neither the slices nor the model.
         InvalidRequestError: If the batch is empty.
-        PlanError: If it does not compile.
+        PlanError: If it does not compile, or the largest batch cannot be told.
     """
     model = _workload(workload, embedding, layers)
     _check(model, accelerator_type, slices, strategy, batch)
-    return sharding.plan(
-        _program(model, options),
-        accelerator_type=accelerator_type,
-        slices=slices,
-        strategy=strategy,
-        batch=batch,
-        **_described(model, options) | planning,
-    )
+    asked: dict[str, Any] = {
+        "accelerator_type": accelerator_type,
+        "slices": slices,
+        "strategy": strategy,
+        **_described(model, options),
+        **planning,
+    }
+    bounds = sharding.largest_batch(_program(model, options), **asked) if largest else None
+    return dataclasses.replace(sharding.plan(_program(model, options), batch=batch, **asked), largest=bounds)
 
 
 def largest_batch(

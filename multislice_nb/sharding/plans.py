@@ -62,6 +62,7 @@ class Plan:
         cached: Whether the answer was known from before.
         prediction: How long the step would take; None when it does not fit.
         notes: Where a number does not come from the TPU compiler.
+        largest: The largest batch that fits, if it was asked for.
     """
 
     title: str
@@ -84,6 +85,7 @@ class Plan:
     cached: bool
     prediction: Prediction | None
     notes: tuple[str, ...] = ()
+    largest: LargestBatch | None = None
 
     def __post_init__(self) -> None:
         for name in ("ici", "dcn"):
@@ -133,7 +135,8 @@ class Plan:
     @property
     def lines(self) -> tuple[str, ...]:
         """What a person wants to know, a line each."""
-        return tuple(line for line in (self._how(), *self._what(), *self.notes) if line)
+        largest = str(self.largest) if self.largest else ""
+        return tuple(line for line in (self._how(), *self._what(), largest, *self.notes) if line)
 
     def _how(self) -> str:
         time = "known from before" if self.cached else f"in {self.compile_seconds:.1f} s, no TPU used"

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -166,6 +167,7 @@ def test_the_largest_batch_is_found_and_where_recomputation_begins() -> None:
     assert found.remat_from == 393216
     assert "rematerialisation begins between 262 144 and 393 216" in str(found)
     assert found.plan.fits
+    assert str(found) in str(replace(found.plan, largest=found)).splitlines()
 
 
 @pytest.mark.usefixtures("warm")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from multislice_nb.errors import ParallelismError
+from multislice_nb.errors import ParallelismError, PlanError
 from multislice_nb.experiments import Options, planning
 from multislice_nb.experiments.transformer import Transformer
 from multislice_nb.experiments.workload import MLP
@@ -30,6 +30,8 @@ def test_a_sweeps_workload_is_planned() -> None:
     assert found.parallelism.name == "8-way FSDP + 2-way data over DCN"
     assert found.flops == pytest.approx(Model.mlp(128, 2).step_flops(512), rel=0.05)
     assert found.prediction is not None
+    with pytest.raises(PlanError, match="Only the TPU compiler knows what fits"):
+        planning.plan(accelerator_type="v4-16", batch=512, embedding=128, largest=True)
 
 
 def test_closed_forms_know_of_layers_computed_again() -> None:
