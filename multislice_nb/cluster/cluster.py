@@ -21,7 +21,7 @@ from multislice_nb.cluster.driven import followed
 from multislice_nb.cluster.environment import Environment
 from multislice_nb.cluster.handle import CellHandle
 from multislice_nb.cluster.inventory import Targets, ranks_text, select
-from multislice_nb.cluster.journal import Journal, JournalWarning
+from multislice_nb.cluster.journal import DiskWarning, Journal
 from multislice_nb.cluster.operator import Operator
 from multislice_nb.cluster.profiling import prepared
 from multislice_nb.cluster.progress import CellProgress
@@ -203,7 +203,7 @@ class Cluster:
             return followed(items, check=check, on_update=on_update)
         finally:
             if self.journal.trouble:
-                warnings.warn(self.journal.trouble, JournalWarning, stacklevel=2)
+                warnings.warn(self.journal.trouble, DiskWarning, stacklevel=2)
 
     def submit(
         self,
@@ -280,7 +280,11 @@ class Cluster:
         """Count a queued resource's idle limit from the last time that something ran on it."""
         if time.monotonic() - self._touched > TOUCH_EVERY:
             self._touched = time.monotonic()
-            self.queued_resource.touch()
+            try:
+                self.queued_resource.touch()
+            except errors.MultisliceError as error:
+                what = f"An idle limit does not see that {self.name} is in use. {error}"
+                warnings.warn(what, DiskWarning, stacklevel=4)
 
     def _targets(self, ranks: Targets, slices: Targets, worker_ids: Targets) -> list[int]:
         chosen = select(self.workers, ranks=ranks, slices=slices, worker_ids=worker_ids)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from multislice_nb.cluster.inventory import Worker
 
-__all__ = ["Journal", "JournalWarning"]
+__all__ = ["DiskWarning", "Journal"]
 
 LINE = 200
 """Characters of a worker's last line that are kept at hand."""
 
 
-class JournalWarning(UserWarning):
-    """What the workers print is not all kept on this machine's disk."""
+class DiskWarning(UserWarning):
+    """This machine's disk did not take what was to be kept beside a cell, which ran all the same."""
 
 
 class Journal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from multislice_nb._portal import sync
 from multislice_nb.cluster import Cluster, registry
 from multislice_nb.cluster.cluster import SubsetWarning
 from multislice_nb.cluster.formation import Formation
-from multislice_nb.cluster.journal import JournalWarning
+from multislice_nb.cluster.journal import DiskWarning
 from tests.gangs import interrupt_once_printed
 from tests.processes import gone
 
@@ -160,17 +161,27 @@ def test_nothing_is_lost_of_much_output(cluster: Cluster) -> None:
     assert len(str(result)) < 20_000
 
 
-def test_a_full_disk_here_costs_the_log_alone(cluster: Cluster) -> None:
-    """What the notebook's machine cannot keep of a cell's output is told, and the cell and its result are whole."""
+def test_a_full_disk_here_costs_notes_alone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the notebook's machine cannot keep beside a cell is told, and the cell and its result are whole."""
     log = cluster.journal.path(1)
-    kept = log.rename(log.with_suffix(".kept"))
     cluster.journal.close()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
     log.symlink_to("/dev/full")
     try:
-        with pytest.warns(JournalWarning, match=r"is kept in .*No space left on device"):
-            result = cluster.run("print('text')\n7")
+        with monkeypatch.context() as patch:
+            ledger = cluster.queued_resource.cloud.ledger
+            unwritable = sqlite3.connect(f"file:{ledger._path}?mode=ro", uri=True, check_same_thread=False)
+            patch.setattr(ledger, "_open", unwritable)
+            patch.setattr(cluster, "_touched", float("-inf"))
+            with pytest.warns(DiskWarning) as told:
+                result = cluster.run("print('text')\n7")
+            unwritable.close()
     finally:
-        kept.rename(log)
+        log.unlink()
+    idle, printed = (str(each.message) for each in told)
+    assert "idle limit does not see that gang is in use" in idle
+    assert "No space left on device" in printed
     assert (result.stdout, result.values) == (["text\n"] * 4, [7] * 4)
     cluster.run("print('more')")
     assert log.read_text().endswith("more\n")
