@@ -33,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except errors.MultisliceError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"Interrupted: {stop}" if str(stop) else "Interrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `… job logs train | head`
         # What is left in the buffer would break again when Python flushes it at its end.

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
     from multislice_nb.cluster import CellResult, Cluster, WorkerResult
     from multislice_nb.cluster.progress import CellProgress
+    from multislice_nb.magics.arguments import Subcommand
 
 __all__ = [
     "CellInterrupted",
+    "of_a_line",
     "plain_warnings",
     "run_cell",
     "show_failure",
@@ -46,6 +48,16 @@ class CellInterrupted(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         return [f"Interrupted: {self}"]
+
+
+def of_a_line(stop: KeyboardInterrupt, command: Subcommand) -> KeyboardInterrupt:
+    """The interrupt of a line with what is left of it; as it is, where it says so itself."""
+    if hasattr(stop, "_render_traceback_"):
+        return stop
+    told = [*getattr(stop, "__notes__", ()), command.left.replace("%multislice", command.prefix)]
+    return CellInterrupted(
+        " ".join(filter(None, told)) or f"{command.magic} was stopped; nothing of it goes on."
+    )
 
 
 def run_cell(

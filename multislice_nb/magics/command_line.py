@@ -121,6 +121,7 @@ def _addressed(words: Sequence[str]) -> tuple[Subcommand | None, Sequence[str]]:
 def _act(command: Subcommand, given: dict[str, Any]) -> Any:
     from multislice_nb._live import Line
     from multislice_nb.magics.actions import Actions
+    from multislice_nb.magics.cells import of_a_line
     from multislice_nb.widgets.session import Session
 
     session = Session()
@@ -135,4 +136,8 @@ def _act(command: Subcommand, given: dict[str, Any]) -> Any:
         values[rest.name] = words[0] if len(words) == 1 else values[rest.name]
     if command.name == "job logs":
         values.setdefault("lines", None)
-    return getattr(Actions(lambda: Line(watched=False), {}, session=session), command.method)(**values)
+    actions = Actions(lambda: Line(watched=False), {}, session=session)
+    try:
+        return getattr(actions, command.method)(**values)
+    except KeyboardInterrupt as stop:
+        raise of_a_line(stop, command) from None

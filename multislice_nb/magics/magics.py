@@ -97,14 +97,9 @@ class MultisliceMagics(Magics):
         try:
             return getattr(self.actions, call.command.method)(**call.values)
         except KeyboardInterrupt as stop:
-            if hasattr(stop, "_render_traceback_"):  # it knows more of what is left
-                raise
-            from multislice_nb.magics.cells import CellInterrupted
+            from multislice_nb.magics.cells import of_a_line
 
-            told = [*getattr(stop, "__notes__", ()), call.command.left]
-            raise CellInterrupted(
-                " ".join(filter(None, told)) or f"{call.command.magic} was stopped; nothing of it goes on."
-            ) from None
+            raise of_a_line(stop, call.command) from None
 
     def _cell(self, line: str, cell: str) -> Any:
         from multislice_nb.magics import parser

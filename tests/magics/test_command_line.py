@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from multislice_nb.__main__ import main
+from multislice_nb.magics.actions import Actions
 from multislice_nb.magics.command_line import COMMANDS
 from multislice_nb.magics.grammar import SUBCOMMANDS
 from multislice_nb.widgets.session import current
@@ -55,6 +56,20 @@ def test_wrong_words(words: list[str], told: str, capsys: pytest.CaptureFixture[
     """What cannot be read says what was meant, or where it can be had."""
     assert main(words) == 2
     assert told in capsys.readouterr().err
+
+
+def test_an_interrupt_says_what_is_left(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C ends a command with the status that shells expect, and says what goes on and what shows it."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Actions, "delete", interrupted)
+    assert main(["delete", "shell"]) == 130
+    told = "what is being deleted goes on by itself: python -m multislice_nb list shows what is left."
+    assert capsys.readouterr().err == f"Interrupted: {told}\n"
 
 
 def test_every_subcommand_of_a_shell_is_one_of_the_magics() -> None:
