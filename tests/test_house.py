@@ -117,6 +117,11 @@ def test_no_module_takes_a_public_name() -> None:
     assert taken == set()
 
 
+def test_waits_with_a_limit_can_be_cancelled() -> None:
+    """`asyncio.timeout` is used and not `wait_for`, which on Python 3.11 can swallow a cancellation."""
+    assert [name(path) for path in FILES if "asyncio.wait_for(" in path.read_text(encoding="utf-8")] == []
+
+
 def heavy_after(code: str, before: str = "") -> set[str]:
     """Which heavy packages some code brings in, in a fresh interpreter that has run other code before."""
     script = f"import sys\n{before}\nold = set(sys.modules)\n{code}\nprint(*sorted(set(sys.modules) - old))"

@@ -141,7 +141,8 @@ class Admin:
                 self.active()  # all processes were looked at for that: not again each second
                 continue
             try:
-                await asyncio.wait_for(self.ending.wait(), min(1.0, max(0.05, self._idle - unused)))
+                async with asyncio.timeout(min(1.0, max(0.05, self._idle - unused))):
+                    await self.ending.wait()
             except TimeoutError:
                 continue
 

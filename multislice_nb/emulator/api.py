@@ -271,7 +271,8 @@ class Api:
         operation = self._operation(request)
         seconds = float(request.get("timeout", f"{_LONGEST_WAIT}s").removesuffix("s"))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(operation.finished.wait(), min(seconds, _LONGEST_WAIT))
+            async with asyncio.timeout(min(seconds, _LONGEST_WAIT)):
+                await operation.finished.wait()
         return operation_document(operation)
 
     # Helpers

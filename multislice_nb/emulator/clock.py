@@ -54,7 +54,8 @@ class Clock:
         while (left := moment - self.now()) > 0:
             moved = self._moved
             try:
-                await asyncio.wait_for(moved.wait(), min(left, 3600.0))
+                async with asyncio.timeout(min(left, 3600.0)):
+                    await moved.wait()
             except TimeoutError:
                 continue
 

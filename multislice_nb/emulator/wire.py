@@ -58,7 +58,8 @@ class Wire:
     async def _sort(self, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
-            start = await asyncio.wait_for(_peek(client), _PATIENCE)
+            async with asyncio.timeout(_PATIENCE):
+                start = await _peek(client)
             if not start:
                 client.close()
             elif start == _PREFACE:

@@ -103,9 +103,11 @@ class Execution:
         try:
             while not (task.done() and self._looks.empty()):
                 try:
-                    yield await asyncio.wait_for(self._looks.get(), _TICK)
+                    async with asyncio.timeout(_TICK):
+                        look = await self._looks.get()
                 except TimeoutError:
-                    yield self._look()
+                    look = self._look()
+                yield look
             await task
         except CellExecutionError as failure:
             self.error = f"cell {self._cell}: {failure.ename}: {failure.evalue}"

@@ -179,7 +179,9 @@ def _together(failed: Sequence[BaseException]) -> BaseException:
     if len(failed) == 1 or len(ours) < len(failed):
         return next((error for error in failed if error not in ours), failed[0])
     lines = [f"  - {error.what} {error.fix}".rstrip() for error in ours]
-    return CloudError(f"{len(ours)} could not be deleted:\n" + "\n".join(lines))
+    return CloudError(
+        "\n".join([f"{len(ours)} could not be deleted:", *lines]), fix="%multislice list shows what is left."
+    )
 
 
 def _farewell(one: QueuedResource, *, waited: bool) -> str:

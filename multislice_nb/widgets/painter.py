@@ -53,7 +53,8 @@ class Painter:
         question = json.dumps([[str(file.absolute()) for file in files], choices]).encode() + b"\n"
         async with self._busy:
             try:
-                return await asyncio.wait_for(self._answer(question), _DEADLINE)
+                async with asyncio.timeout(_DEADLINE):
+                    return await self._answer(question)
             except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
                 await self.close()
                 raise ExperimentError(

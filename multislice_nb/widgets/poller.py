@@ -68,7 +68,8 @@ class Poller(Repeated["tuple[KernelLoop, Callable[[Snapshot], None]]"]):
             pause = min(longest, max(shortest, pause * _GROWTH)) if now == before else shortest
             before = now
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(hurry.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await hurry.wait()
             hurry.clear()
 
     async def _look(self) -> Snapshot:
