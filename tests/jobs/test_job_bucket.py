@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,18 +68,30 @@ def test_a_store_that_the_workers_cannot_reach_is_refused(
         jobs.submit("near", "true", accelerator_type="v4-8", store=store, cloud=cloud)
 
 
-@pytest.mark.timeout(240)
-def test_a_worker_that_may_not_save_ends_the_run_and_is_named(
+@pytest.mark.timeout(300)
+def test_a_save_that_failed_is_gone_on_from_and_one_too_many_ends_the_run(
     submit: Callable[..., jobs.Job], bucket: str, look: Any
 ) -> None:
-    """Nobody waits for a checkpoint that cannot become whole: not its worker, and not the others."""
+    """Nobody waits for a checkpoint that cannot become whole: not its worker, which is named, and not the others."""
     train = "python3 -m multislice_nb.jobs.reference.train --steps 500 --every 2 --pause 0.2"
+
+    def saved(_: object) -> bool:
+        return any(name.endswith("commit_success.txt") for name in job.store.walk("jobs/denied/checkpoints"))
+
     with refusing("ocdbt.process_1"):
-        limits = replace(emulator_limits(), max_restarts=0)
+        limits = replace(emulator_limits(), max_restarts=1)
         job = submit("denied", train, store=f"{bucket}/denied", limits=limits)
+        look.until(job, lambda status: bool(status.attempts and status.attempts[0].ended), 120)
+        assert not saved(job)
+    look.until(job, saved, 120)
+    with refusing("ocdbt.process_1"):
         status = look.done(job, "failed", 120)
-    assert [attempt.kind for attempt in status.attempts] == ["failure"], look.told(job)
-    assert "rank 1 (slice 1, worker 0)" in status.attempts[-1].reason, look.told(job)
-    said = look.texts(job, ranks=[1])
-    assert any("SaveError: Checkpoint 2 could not be saved by process 1" in text for text in said), said
-    assert any("storage.objects.create is missing" in text or "403" in text for text in said), said
+    assert [attempt.kind for attempt in status.attempts] == ["failure", "failure"], look.told(job)
+    assert status.reason.startswith("failed 2 times, last: rank 1 (slice 1, worker 0)"), look.told(job)
+    for number, attempt in enumerate(status.attempts, 1):
+        assert "rank 1 (slice 1, worker 0)" in attempt.reason, look.told(job)
+        said = look.texts(job, ranks=[1], attempt=number)
+        assert any(
+            re.search("SaveError: Checkpoint .* could not be saved by process 1", text) for text in said
+        )
+        assert any("storage.objects.create is missing" in text or "403" in text for text in said), said
