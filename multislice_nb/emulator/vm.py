@@ -187,6 +187,7 @@ class Vm:
         self.up = True
         self.boots += 1
         self.attempt += 1
+        self.faults.hung = False  # what hung ended with the boot before
         if not self.faults.ssh_refused:
             self.listen()
         script = self.node_metadata().get("startup-script", "")
