@@ -35,6 +35,8 @@ def write_interpreter_shims(folder: Path) -> None:
 def _base(shims: Path) -> dict[str, str]:
     path = [str(shims), str(Path(sys.executable).parent), "/usr/local/sbin", "/usr/local/bin"]
     path += ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+    # Last, so that environments of this Python's version can be made from it and none has to be downloaded.
+    path.append(str(Path(sys.base_prefix) / "bin"))
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {"PATH": ":".join(path), "LANG": "C.UTF-8", "SHELL": "/bin/bash", **kept}
 
