@@ -39,6 +39,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from multislice_nb.cluster.result import CellResult
 
 __all__ = [
@@ -148,6 +150,21 @@ class ConfigurationError(MultisliceError):
 
 class CloudError(MultisliceError):
     """What the Cloud TPU API answered, kept in `__cause__`."""
+
+    @classmethod
+    def of_several(cls, subject: str, failed: Sequence[BaseException]) -> BaseException:
+        """One error that tells all of them; one that is alone, or none of these, is told as it is.
+
+        Args:
+            subject: What did not come about, as in "could not be deleted".
+            failed: At least one.
+        """
+        ours = [error for error in failed if isinstance(error, CloudError)]
+        if len(failed) == 1 or len(ours) < len(failed):
+            return next((error for error in failed if error not in ours), failed[0])
+        lines = [f"  - {error.what}" for error in ours]
+        fixes = dict.fromkeys(error.fix for error in ours if error.fix)
+        return cls("\n".join([f"{len(ours)} {subject}:", *lines]), fix=" ".join(fixes))
 
 
 class NotFoundError(CloudError):

@@ -68,6 +68,16 @@ def test_every_error_says_what_to_do() -> None:
     assert [error.place for error in ALL if error.fix is None or ending(error.fix) == ""] == []
 
 
+def test_of_several_each_is_told() -> None:
+    """What went wrong with each is said, and once what to do; one alone, or what is none of ours, stays as it is."""
+    gone, kept = errors.NotFoundError("a is gone.", fix="List."), errors.CloudError("b stays.", fix="List.")
+    told = errors.CloudError.of_several("could not be deleted", [gone, kept])
+    assert str(told) == "2 could not be deleted:\n  - a is gone.\n  - b stays.\nList."
+    assert errors.CloudError.of_several("", [gone]) is gone
+    other = ValueError("c")
+    assert errors.CloudError.of_several("", [gone, other]) is other
+
+
 def test_what_happened_is_a_sentence() -> None:
     """Each is written as a sentence, which its class's name is shown before."""
     assert [error.place for error in ALL if not is_sentence(error.what)] == []

@@ -16,7 +16,7 @@ from multislice_nb.cloud.display import counted, html_table, shouted, text_table
 from multislice_nb.cloud.janitor import is_there
 from multislice_nb.cloud.provider import REQUEST_LABEL
 from multislice_nb.cloud.queued_resource import QueuedResource
-from multislice_nb.errors import MultisliceError, NotFoundError
+from multislice_nb.errors import CloudError, MultisliceError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,7 +108,7 @@ class Reclaimable:
         outcomes = await asyncio.gather(*(self._delete(f.status) for f in chosen), return_exceptions=True)
         failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if failed:
-            raise failed[0]
+            raise CloudError.of_several("could not be deleted, the others were", failed)
         return tuple(finding.name for finding in chosen)
 
     async def _delete(self, found: QueuedResourceStatus) -> None:

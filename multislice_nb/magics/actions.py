@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from multislice_nb._portal import sync
 from multislice_nb._texts import lasted
 from multislice_nb.cloud.display import counted
 from multislice_nb.errors import CloudError, MagicError
@@ -126,7 +127,7 @@ class Actions(
         if failed:
             if told:
                 print(told)
-            raise _together(failed)
+            raise CloudError.of_several("could not be deleted", failed)
         return Note(told)
 
     def recreate(self, name: str, zone: str | None = None, *, wait: bool = False) -> QueuedResource:
@@ -150,6 +151,9 @@ class Actions(
         if not yes:
             return found
         gone = found.sweep(names or None)
+        for finding in found.findings:
+            if finding.name in gone:
+                sync(self.session.let_go, finding.status)
         self.session.forget(gone)
         return Note(f"Deleted: {', '.join(gone)}." if gone else "Nothing was deleted.")
 
@@ -171,17 +175,6 @@ class Actions(
                 fix="Leave the rest out; see %multislice emulator --help.",
             )
         return Note(control(action))
-
-
-def _together(failed: Sequence[BaseException]) -> BaseException:
-    """One error that tells all of them; what is none of ours is told alone."""
-    ours = [error for error in failed if isinstance(error, CloudError)]
-    if len(failed) == 1 or len(ours) < len(failed):
-        return next((error for error in failed if error not in ours), failed[0])
-    lines = [f"  - {error.what} {error.fix}".rstrip() for error in ours]
-    return CloudError(
-        "\n".join([f"{len(ours)} could not be deleted:", *lines]), fix="%multislice list shows what is left."
-    )
 
 
 def _farewell(one: QueuedResource, *, waited: bool) -> str:

@@ -12,7 +12,7 @@ from multislice_nb.errors import MultisliceError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from multislice_nb.cloud import Cloud, QueuedResource, QueuedResources
+    from multislice_nb.cloud import Cloud, QueuedResource, QueuedResources, QueuedResourceStatus
     from multislice_nb.cluster import Cluster
     from multislice_nb.experiments import Results
 
@@ -113,7 +113,7 @@ class Session:
 
         return clusters()
 
-    async def let_go(self, deleted: QueuedResource) -> None:
+    async def let_go(self, deleted: QueuedResource | QueuedResourceStatus) -> None:
         """Detach from what is being deleted, since its engines end with it."""
         for cluster in self.clusters():
             if (cluster.name, cluster.queued_resource.zone) == (deleted.name, deleted.zone):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
+    from multislice_nb.cloud import QueuedResource
     from multislice_nb.cluster import Cluster
 
     Run: TypeAlias = Callable[[str], Any]
@@ -101,21 +102,28 @@ def test_a_pasted_command_is_carried_out(connected: Run, shell: InteractiveShell
     assert again.status.create_time > made.status.create_time
 
 
+def attached_to(made: QueuedResource) -> list[str]:
+    """Pretend to be attached to a queued resource; gets its name when it is let go."""
+    let_go = []
+
+    async def adetach() -> None:
+        let_go.append(made.name)
+        registry.remove(cluster)
+
+    cluster = cast("Cluster", SimpleNamespace(name=made.name, queued_resource=made, adetach=adetach))
+    registry.add(cluster)
+    return let_go
+
+
 def test_the_first_with_capacity_is_kept(connected: Run) -> None:
     """With `--capacities` one of the requests is kept and the others are gone."""
     made = connected("%multislice create any --accelerator-type v4-8 --capacities on-demand,spot --wait")
     assert made.status.is_active
     assert [name for name in connected("%multislice list").names if name.startswith("any")] == [made.name]
-    let_go = []
-
-    async def adetach() -> None:
-        let_go.append(registry.attached(made.name))
-        registry.remove(let_go[0])
-
-    registry.add(cast("Cluster", SimpleNamespace(name=made.name, queued_resource=made, adetach=adetach)))
+    let_go = attached_to(made)
     replaced = connected(f"%multislice create {made.name} --accelerator-type v4-16 --recreate")
     assert replaced.status.accelerator_type == "v4-16"
-    assert len(let_go) == 1  # whoever was attached to what it replaced
+    assert let_go == [made.name]
 
 
 @pytest.mark.parametrize("flag", ["--in-order", "--race", "--capacity-timeout 1h"])
@@ -218,14 +226,16 @@ def test_the_doctor_reports(connected: Run) -> None:
 def test_reclaiming_deletes_only_with_yes(connected: Run, fault: Callable[..., None]) -> None:
     """Looking deletes nothing, what is named must be among what was found, and --yes deletes it."""
     fault("fail-creation", node_id="broken")
-    connected("%multislice create broken --accelerator-type v4-8")
+    let_go = attached_to(connected("%multislice create broken --accelerator-type v4-8"))
     with pytest.raises(errors.QueuedResourceFailedError):
         connected("%multislice wait broken")
     assert connected("%multislice reclaim").names == ("broken",)
     with pytest.raises(errors.MagicError, match="nobody is not among"):
         connected("%multislice reclaim --yes nobody")
     assert "broken" in connected("%multislice list").names
+    assert let_go == []
     assert repr(connected("%multislice reclaim --yes broken")) == "Deleted: broken."
+    assert let_go == ["broken"]
     assert "broken" not in connected("%multislice list").names
 
 
