@@ -28,6 +28,7 @@ class PlanningActions(Base):
         accelerator_type: str,
         batches: Sequence[int],
         strategies: Sequence[str] = ("fsdp",),
+        largest: bool = False,
         workload: str | None = None,
         **options: Any,
     ) -> Plan | Plans:
@@ -37,6 +38,12 @@ class PlanningActions(Base):
         from multislice_nb.tpu import AcceleratorType
 
         named = () if tuple(strategies) == _ALL else strategies
+        alone = len(named) == len(batches) == 1
+        if largest and not alone:
+            raise MagicError(
+                "--largest is for one strategy and one batch.",
+                fix="Name one of each; %multislice largest-batch needs no batch at all.",
+            )
         devices, slices = AcceleratorType.parse(accelerator_type).device_count, options.get("slices", 1)
         for strategy in named:  # before anything is said to be compiled
             parse_strategy(strategy, devices, slices)
@@ -44,8 +51,8 @@ class PlanningActions(Base):
         doing = f"Compiling {', '.join(strategies)} for {accelerator_type}"
         line = self._line()
         line.show(doing, step=doing)
-        if len(named) == len(batches) == 1:
-            plan = planning.plan(strategy=named[0], batch=batches[0], **options)
+        if alone:
+            plan = planning.plan(strategy=named[0], batch=batches[0], largest=largest, **options)
             self._plans = Plans([plan])
             line.end()
             return plan

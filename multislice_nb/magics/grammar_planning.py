@@ -45,6 +45,12 @@ PLANNING: tuple[Subcommand, ...] = (
                 metavar="ROWS",
                 help="Rows of the batch per device; several are compared",
             ),
+            Argument(
+                name="largest",
+                flags=("--largest",),
+                switch=True,
+                help="With one strategy and one batch: look for the largest batch that fits too, ten times as long",
+            ),
             *_MODEL,
         ),
         examples=(

@@ -64,8 +64,10 @@ def test_plans_are_made_drawn_and_put_side_by_side(
     model = "--accelerator-type v4-8 --strategy fsdp --embedding 128 --layers 1"
     shell.user_ns["found"] = found = run(f"%multislice largest-batch {model} --resolution 1")
     assert found.plan.fits
-    plan = run(f"%multislice plan {model} --batch {found.batch}")
+    plan = run(f"%multislice plan {model} --batch {found.batch} --largest")
     assert plan.cached
+    assert found.batch <= plan.largest.batch < found.too_large
+    assert "Largest batch that fits" in str(plan)
     assert plan.flops == found.plan.flops
     plans = run(f"%multislice plan {model} --batches {found.batch},{found.too_large}")
     assert [one.fits for one in plans] == [True, False]
@@ -101,7 +103,14 @@ def test_a_roofline_has_the_plans_of_its_generation(run: Run, shell: Interactive
         run("%multislice plot roofline mixed --generation v6e")
 
 
-@pytest.mark.parametrize("what", ["--accelerator-type v4-8 --strategy frob", "--accelerator-type v4-9"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "--accelerator-type v4-8 --strategy frob",
+        "--accelerator-type v4-9",
+        "--accelerator-type v4-8 --strategies fsdp,tensor --largest",
+    ],
+)
 def test_nothing_is_said_to_be_compiled_that_cannot_be(
     run: Run, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
