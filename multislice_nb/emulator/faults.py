@@ -179,7 +179,7 @@ class Faults:
         await self._set(self._vms(node, worker), disk_full=on)
 
     async def hang(self, node: str, worker: int | None = None, on: bool = True) -> None:
-        """Stop a worker's processes in their tracks; SSH connects and hears nothing."""
+        """Stop a worker's processes in their tracks, until its next boot; SSH connects and hears nothing."""
         await self._set(self._vms(node, worker), hung=on)
 
     async def _set(self, vms: list[Vm], **wanted: bool) -> None:

@@ -269,6 +269,9 @@ def test_faults_of_a_vm(emulated: Emulated, tmp_path: Path) -> None:
     open_already.communicate(timeout=60)
     assert (open_already.returncode, (folder / "home/ran").exists()) == (0, True)
     subprocess.run([*master, "-O", "exit"], check=True, capture_output=True, timeout=60)
+    emulated.fault("hang", node="vm-0")
+    assert emulated.finished(emulated.rest("POST", f"/v2/{PARENT}/queuedResources/vm:reset", {}).body)["done"]
+    assert emulated.ssh("vm-0", "echo back").stdout == b"back\n"
 
 
 def test_wrong_faults_are_refused(emulated: Emulated, control: EmulatorControl) -> None:
