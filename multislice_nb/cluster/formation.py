@@ -61,6 +61,7 @@ class Formation:
         self.link: Link | None = None
         self.devices: list[dict[str, Any]] = []
         self.reused = False
+        self.dissolved = False
         self.keeper = Keeper(
             self.connections, site.workers, vanished=self._vanished, rejoin=self._rejoin, ask=site.ask
         )
@@ -279,6 +280,7 @@ class Formation:
 
     async def dissolve(self) -> None:
         """End our processes on all workers, then let go of them."""
+        self.dissolved = True
         try:
             await self.keeper.stop()
             await self.engines.stop(patience=0.5)

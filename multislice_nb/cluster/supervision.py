@@ -93,6 +93,11 @@ class Supervision:
         if self._formation.link is None:
             self._gang.abandoned = True
             name = self._formation.site.name
+            if self._formation.dissolved:
+                raise errors.ClusterError(
+                    f"{name} was shut down, and what ran there ended with it.",
+                    fix=f"%multislice attach {name}",
+                )
             raise errors.ClusterError(f"{name} was detached; the cell goes on there.", fix=_collect(name))
 
     def _wait_for_controller(self) -> None:

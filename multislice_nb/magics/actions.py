@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Actions"]
 
+_HOLDING = {"PROVISIONING", "ACTIVE"}
+"""States that come only once there is capacity."""
+
 
 class Actions(
     CreateActions,
@@ -178,14 +181,14 @@ class Actions(
 
 
 def _farewell(one: QueuedResource, *, waited: bool) -> str:
-    status = one.status
+    status, timeline = one.status, one.timeline()
     released = (
         f" · {counted(status.workers, 'worker')}, {counted(status.chips, 'chip')} released"
-        if waited and status.chips
+        if waited and status.chips and any(change.state in _HOLDING for change in timeline)
         else ""
     )
     verb = "deleted" if waited else "is being deleted"
-    started = next((change.at for change in one.timeline() if change.state == "ACTIVE"), None)
-    ended = one.timeline()[-1].at if started else None
+    started = next((change.at for change in timeline if change.state == "ACTIVE"), None)
+    ended = timeline[-1].at if started else None
     ran = f" · ran {lasted((ended - started).total_seconds())}" if started and ended else ""
     return f"{one.name} {verb}{released}{ran}"

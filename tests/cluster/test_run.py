@@ -417,10 +417,7 @@ def test_a_worker_that_sees_other_devices_is_named(cluster: Cluster) -> None:
     wrong += '"PYTHONPATH": "/mine"}'
     kept = "~/.multislice_nb/environment.json"
     cluster.shell.run(f"echo '{wrong}' > {kept}", ranks=2)
-    running = cluster.submit("import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.05)")
-    while "begun" not in str(running):
-        assert not running.done
-        time.sleep(0.05)
+    running = begun(cluster)
     waiting = cluster.submit("1")
     with pytest.raises(errors.StartError) as caught:
         cluster.restart()
@@ -457,11 +454,23 @@ def test_output_comes_before_the_error(cluster: Cluster) -> None:
 
 
 def test_shutdown_leaves_no_process(cluster: Cluster, emulator_home: Path) -> None:
-    """After a shutdown, engines, controller and nannies are gone from every worker."""
+    """After a shutdown, engines, controller and nannies are gone from every worker, and the cell that ran there."""
     pids = cluster.run("import os\nos.getpid()").values
+    handle = begun(cluster)
     cluster.shutdown()
+    with pytest.raises(errors.ClusterError, match="gang was shut down, and what ran there ended with it"):
+        handle.result(timeout=60)
     assert gone(pids)
     assert not processes_of(cluster, emulator_home)
+
+
+def begun(cluster: Cluster) -> CellHandle:
+    """A cell that never ends, once it runs."""
+    handle = cluster.submit("import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.05)")
+    while "begun" not in str(handle):
+        assert not handle.done
+        time.sleep(0.05)
+    return handle
 
 
 def processes_of(cluster: Cluster, emulator_home: Path) -> list[str]:

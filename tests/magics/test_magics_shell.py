@@ -141,6 +141,8 @@ def test_progress_is_a_line_for_each_state(
     assert lines == ["single WAITING_FOR_RESOURCES", "single PROVISIONING", "single ACTIVE"]
     farewell = repr(run("%multislice delete $single.name"))
     assert farewell.startswith("single deleted · 1 worker, 4 chips released")
+    run("%multislice create later --accelerator-type v4-8 --valid-after-duration 1h")
+    assert repr(run("%multislice delete later")) == "later deleted"
 
 
 def test_files_travel_both_ways(attached: str, run: Run, shell: InteractiveShell, tmp_path: Path) -> None:
