@@ -178,6 +178,11 @@ class Notebook:
         self.page.reload()
         self._ready()
 
+    def save(self) -> None:
+        """Save the notebook, outputs included, and wait until the server has it."""
+        with self.page.expect_response(lambda answer: answer.request.method == "PUT"):
+            self.page.get_by_role("button", name="Save and create checkpoint").click()
+
     def clear(self) -> None:
         """Clear the outputs of all cells, by the menu."""
         self.page.get_by_role("menuitem", name="Edit").click()

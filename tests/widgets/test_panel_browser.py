@@ -349,7 +349,7 @@ def test_it_comes_back(opened: Callable[..., Any]) -> None:
 def test_a_closed_browser_ends_the_polling(opened: Callable[..., Any], lab: Lab) -> None:
     """When no page answers any more nobody is polled for; when one is there again, the panel goes on."""
     notebook = opened(
-        "from multislice_nb.widgets import pulse\npulse.EVERY = 0.5\n" + PANEL,
+        "from multislice_nb.widgets import pulse\npulse.EVERY, pulse.LONGEST = 0.5, 2.0\n" + PANEL,
         POLLER + "import threading, time, pathlib\nboard = next(iter(poller._subscribers))\n"
         "def note():\n"
         "    while not pathlib.Path('over').exists():\n"
@@ -368,7 +368,7 @@ def test_a_closed_browser_ends_the_polling(opened: Callable[..., Any], lab: Lab)
     notebook.run(0)
     notebook.output(0).get_by_text("No queued resources.").wait_for()
     notebook.run(1)
-    page.get_by_role("button", name="Save and create checkpoint").click()
+    notebook.save()
     told("True True")
     address = page.url
     page.goto("about:blank")
