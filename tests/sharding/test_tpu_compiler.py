@@ -100,9 +100,7 @@ class Row(NamedTuple):
 # with libtpu 0.0.42.1. ICI and DCN follow from closed forms: parameters of 268.4 MB.
 SEEN = [
     Row("v4-8", 1, 131072, 101.2, 10.88, 402.7, 0),
-    Row("v4-8", 1, 262144, 202.4, 21.38, 402.7, 0),
     Row("v4-8", 1, 393216, 330.1, 25.84, 402.7, 0, remat=True),
-    Row("v4-8", 1, 524288, 457.7, 26.34, 402.7, 0, remat=True),
     Row("v4-8", 2, 131072, 101.2, 10.84, 402.7, 67.1),
     Row("v5e-16", 2, 16384, 12.65, 1.85, 755, 16.8),
 ]
