@@ -7,11 +7,10 @@ deletes all requests but the winner; if the process dies, the next `reclaim` fin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from multislice_nb.cloud import advice
-from multislice_nb.cloud.field_types import words
+from multislice_nb.cloud.field_types import are_texts, words
 from multislice_nb.cloud.provider import REQUEST_LABEL
 from multislice_nb.cloud.times import parse_duration, short
 from multislice_nb.errors import CloudError, InvalidRequestError, UnavailableError
@@ -45,7 +44,7 @@ def candidates(
         InvalidRequestError: A kind of capacity is unknown, or one is named twice.
     """
     for field, given in (("zones", zones), ("capacities", capacities)):
-        if not isinstance(given, Iterable) or not all(isinstance(word, str) for word in given):
+        if not are_texts(given):
             raise InvalidRequestError(f"{field} cannot be {given!r}.", fix="Give a list of texts.")
     zones, capacities = words(zones), words(capacities)
     unknown = [kind for kind in capacities if kind not in CAPACITIES]

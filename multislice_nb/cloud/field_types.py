@@ -14,7 +14,7 @@ from multislice_nb.errors import InvalidRequestError
 if TYPE_CHECKING:
     from multislice_nb.cloud.request import QueuedResourceRequest
 
-__all__ = ["refuse_unknown", "words", "wrong_types"]
+__all__ = ["are_texts", "refuse_unknown", "words", "wrong_types"]
 
 _TAKEN: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
@@ -38,7 +38,7 @@ def wrong_types(request: QueuedResourceRequest) -> list[Fault]:
         value = getattr(request, name)
         wrong = types and not isinstance(value, types)
         if str(one.type) == "tuple[str, ...]" and not wrong:
-            wrong = not all(isinstance(word, str) for word in value)
+            wrong = not are_texts(value)
         if str(one.type) == "tuple[DataDisk, ...]" and not wrong:
             wrong = not all(_is_disk(disk) for disk in value)
         if wrong and name not in _READ_FROM_ANYTHING:
@@ -52,6 +52,11 @@ def _is_disk(value: object) -> bool:
         value = {"source": getattr(value, "source", None), "mode": getattr(value, "mode", None)}
     known = "source" in value and set(value) <= {"source", "mode"}
     return known and all(isinstance(text, str) for text in value.values())
+
+
+def are_texts(value: object) -> bool:
+    """Whether it is a list of texts, or one text; what can be gone through once only is neither."""
+    return isinstance(value, Collection) and all(isinstance(word, str) for word in value)
 
 
 def words(value: str | Iterable[str]) -> tuple[str, ...]:

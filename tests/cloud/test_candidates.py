@@ -51,7 +51,7 @@ def test_nodes_of_one_zone_have_different_names():
     assert [request.node_ids for request in asked((), "on-demand,spot", node_id="n")] == [("n",), ("n-spot",)]
 
 
-@pytest.mark.parametrize("wrong", [5, [5], True])
+@pytest.mark.parametrize("wrong", [5, [5], True, iter(["a-1-a"])])
 def test_zones_that_are_no_texts_are_refused(wrong):
     """What is no list of zones, and no text of them, is told."""
     with pytest.raises(InvalidRequestError, match="zones cannot be"):
