@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from multislice_nb.magics.arguments import Argument, Subcommand, seconds
-from multislice_nb.magics.shared import NAME, OUTPUT, RANKS, TARGETS, TIMEOUT, ZONE
+from multislice_nb.magics.shared import NAME, OUTPUT, RANKS, REACHED, TARGETS, TIMEOUT, ZONE
 
 __all__ = ["CELL", "WORKERS"]
 
 _CLUSTER = Argument(
     name="name", metavar="NAME", values="clusters", help="An attached cluster; the current one if left out"
 )
-_ANOTHER = Argument(
-    name="cluster",
-    flags=("--cluster",),
-    metavar="NAME",
-    values="clusters",
-    help="Another attached cluster than the current one",
-)
+_ANOTHER = REACHED.but(values="clusters", help="Another attached cluster than the current one")
 
 CELL = Subcommand(
     name="cell",

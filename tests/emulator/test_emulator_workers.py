@@ -17,11 +17,25 @@ import pytest
 from multislice_nb.emulator import processes
 
 if TYPE_CHECKING:
+    import contextlib
     from pathlib import Path
 
     from tests.emulator.emulated_tpu import PARENT, Emulated
 else:
     from emulated_tpu import PARENT, Emulated
+
+
+def connected(pair: Emulated) -> contextlib.AbstractAsyncContextManager[asyncssh.SSHClientConnection]:
+    """An SSH connection to worker 0 of the first slice, as a client of asyncssh makes it."""
+    endpoint = pair.node("pair-0")["networkEndpoints"][0]
+    return asyncssh.connect(
+        endpoint["ipAddress"],
+        endpoint["port"],
+        username="anybody",
+        client_keys=[str(pair.address.ssh_key)],
+        known_hosts=None,
+        config=None,
+    )
 
 
 MESH = """
@@ -70,16 +84,8 @@ def test_a_signal_ends_the_command_and_is_reported(pair: Emulated) -> None:
     """A command that dies of a signal is reported so, and the client's signals reach the whole session."""
 
     async def interrupt() -> asyncssh.SSHCompletedProcess:
-        endpoint = pair.node("pair-0")["networkEndpoints"][0]
         async with (
-            asyncssh.connect(
-                endpoint["ipAddress"],
-                endpoint["port"],
-                username="anybody",
-                client_keys=[str(pair.address.ssh_key)],
-                known_hosts=None,
-                config=None,
-            ) as connection,
+            connected(pair) as connection,
             connection.create_process("echo ready; sleep 100; echo never") as process,
         ):
             await process.stdout.readline()
@@ -145,15 +151,7 @@ def test_a_terminal(pair: Emulated) -> None:
     """With a terminal the command has one of the client's size, and Ctrl-C interrupts it."""
 
     async def talk() -> str:
-        endpoint = pair.node("pair-0")["networkEndpoints"][0]
-        async with asyncssh.connect(
-            endpoint["ipAddress"],
-            endpoint["port"],
-            username="anybody",
-            client_keys=[str(pair.address.ssh_key)],
-            known_hosts=None,
-            config=None,
-        ) as connection:
+        async with connected(pair) as connection:
             process = await connection.create_process(
                 "size=$(tty >/dev/null && stty size); echo $size; exec sleep 100",
                 term_type="xterm",
@@ -185,15 +183,7 @@ def test_a_command_that_cannot_be_started(pair: Emulated) -> None:
     """Status 126 and a sentence, with a terminal and without, on a connection that stays."""
 
     async def run() -> list[asyncssh.SSHCompletedProcess]:
-        endpoint = pair.node("pair-0")["networkEndpoints"][0]
-        async with asyncssh.connect(
-            endpoint["ipAddress"],
-            endpoint["port"],
-            username="anybody",
-            client_keys=[str(pair.address.ssh_key)],
-            known_hosts=None,
-            config=None,
-        ) as connection:
+        async with connected(pair) as connection:
             return [
                 await connection.run("true " + "x" * 200_000),
                 await connection.run("true \0", term_type="xterm"),
@@ -214,14 +204,7 @@ def test_forwards_reach_the_worker_and_nothing_else(pair: Emulated) -> None:
         server = socket.create_server((own["ipAddress"], 0))
         with server, ThreadPoolExecutor(1) as pool:
             pool.submit(lambda: server.accept()[0].sendall(b"hello from the worker"))
-            async with asyncssh.connect(
-                own["ipAddress"],
-                own["port"],
-                username="anybody",
-                client_keys=[str(pair.address.ssh_key)],
-                known_hosts=None,
-                config=None,
-            ) as connection:
+            async with connected(pair) as connection:
                 reader, _ = await connection.open_connection(*server.getsockname(), encoding=None)
                 greeting = await reader.readexactly(21)
                 with pytest.raises(asyncssh.ChannelOpenError) as refusal:

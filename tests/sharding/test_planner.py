@@ -158,6 +158,12 @@ def until(look: Callable[[], Any]) -> Any:
     return seen
 
 
+def in_a_process_of_its_own(code: str, folder: Path) -> psutil.Popen:
+    """A notebook that imports from a folder and has its temporary folders there."""
+    environment = os.environ | {"TMPDIR": str(folder), "PYTHONPATH": str(folder)}
+    return psutil.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
+
+
 def test_a_killed_notebook_leaves_nothing(tmp_path: Path) -> None:
     """When the process that plans is killed, its compilation ends and takes its folder along."""
     (tmp_path / "sleeper.py").write_text("import time\ndef slow(mesh):\n    time.sleep(600)\n")
@@ -165,8 +171,7 @@ def test_a_killed_notebook_leaves_nothing(tmp_path: Path) -> None:
         "import sleeper\nfrom multislice_nb import sharding\n"
         "sharding.plan(sleeper.slow, accelerator_type='v4-8')"
     )
-    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
-    notebook = psutil.Popen([sys.executable, "-c", code], env=environment)
+    notebook = in_a_process_of_its_own(code, tmp_path)
     until(lambda: list(tmp_path.glob("multislice_nb-plan-*/request")))
     (compiling,) = until(notebook.children)
     until(lambda: "multislice_nb.sharding.compiling" in compiling.cmdline())
@@ -183,8 +188,7 @@ def test_an_interrupt_ends_all_compilations(tmp_path: Path) -> None:
         "import sleeper\nfrom multislice_nb import sharding\n"
         "sharding.compare_plans(sleeper.slow, accelerator_type='v4-8', batches=range(1, 4))"
     )
-    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
-    notebook = psutil.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
+    notebook = in_a_process_of_its_own(code, tmp_path)
     compiling = until(notebook.children)
     until(lambda: "multislice_nb.sharding.compiling" in compiling[0].cmdline())
     notebook.send_signal(signal.SIGINT)
